@@ -21,16 +21,16 @@ from ampmon_server.store import Store
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.engine import insert_rows
 from ampmon_server.store.ingest import ingest
+from ampmon_server.store.ingest.remembered import Remembered
+from ampmon_server.store.ingest.roster import Roster
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.samples import gradients
 from ampmon_server.store.schema.tables import ledger, metadata, module_blocks, skips
 from ampmon_server.store.streams import attempts
 from ampmon_server.store.streams import state as run_state
 from ampmon_server.store.streams.attempts import Attempt
-from ampmon_server.store.streams.remembered import Remembered
-from ampmon_server.store.streams.roster import Roster
+from ampmon_server.store.streams.scalers import StreamSource
 from ampmon_server.store.streams.state import RunState
-from ampmon_server.store.streams.streams import IngestStream
 from ampmon_server.store.updates import rollups
 from ampmon_server.store.updates import scalars as logged
 from ampmon_server.store.updates.updates import PAGES
@@ -122,8 +122,8 @@ class _Filling:
         ingest.ingest(connection, batch, START)
         state = run_state.lock(connection, self.run_id)
         assert state is not None
-        attempt, _ = attempts.resolve(connection, batch, state, START, Remembered())
-        roster = Roster(connection, state, attempt)
+        attempt, _ = attempts.resolve(connection, batch, state, START, {})
+        roster = Roster(connection, state, attempt, Remembered())
         roster.introduce(batch, {STREAM})
         stream = roster.mine(STREAM)
         self._put_updates(connection, stream)
@@ -172,7 +172,7 @@ class _Filling:
             records=(first,),
         )
 
-    def _put_updates(self, connection: Connection, stream: IngestStream) -> None:
+    def _put_updates(self, connection: Connection, stream: StreamSource) -> None:
         chunks = range(1, len(self._track), _CHUNK)
         for first in shown(chunks, f"{len(self._track)} updates"):
             within = slice(first, min(first + _CHUNK, len(self._track)))
@@ -193,7 +193,7 @@ class _Filling:
         rows["cost_ns"] = np.random.default_rng(within.start).integers(8_000, 30_000, len(rows))
         return rows
 
-    def _skips(self, stream: IngestStream, within: slice) -> Iterator[tuple[Any, ...]]:
+    def _skips(self, stream: StreamSource, within: slice) -> Iterator[tuple[Any, ...]]:
         track = self._track
         steps = np.arange(within.start, within.stop)[track.skipped[within]]
         columns: dict[str, Any] = {
@@ -228,7 +228,7 @@ class _Filling:
         return rows
 
     def _put_samples(
-        self, connection: Connection, state: RunState, attempt: Attempt, stream: IngestStream
+        self, connection: Connection, state: RunState, attempt: Attempt, stream: StreamSource
     ) -> None:
         chance = np.random.default_rng(2)
         steps = range(SAMPLED_EVERY, len(self._track), SAMPLED_EVERY)
@@ -246,7 +246,7 @@ class _Filling:
         return Sample(step, int(self._times[step]), scale, shifted(varied, moved))
 
     def _count(
-        self, connection: Connection, state: RunState, stream: IngestStream, roster: Roster
+        self, connection: Connection, state: RunState, stream: StreamSource, roster: Roster
     ) -> None:
         """Update the totals of the run, its stream and the ledger."""
         count, track = len(self._track), self._track

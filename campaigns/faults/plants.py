@@ -6,7 +6,7 @@ from typing import Any
 
 from ampmon import wire
 from ampmon.errors import Unreachable
-from ampmon_server.store.streams import ledger
+from ampmon_server.store.ingest import ledger
 from campaigns.faults import hostile
 
 

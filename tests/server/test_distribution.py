@@ -43,7 +43,7 @@ OVER_RUNS = {
     "store.updates.sparklines._pages": "the same",
     "store.runs.runs.read_versions": "what a page that begins to listen is told of many runs",
     "store.forwarding.behind": "the runs that a destination lacks something of, by time of change",
-    "store.streams.changes._read": "what other server processes did: the cursor that is polled, and runs of notices",
+    "store.streams.state._read": "what other server processes did: the cursor that is polled, and runs of notices",
     "store.admin.prune.due": "runs that are old",
     "store.admin.removing.deleted": "runs that are deleted",
     "store.admin.verify.runs": "the runs to verify",

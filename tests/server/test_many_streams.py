@@ -59,7 +59,7 @@ def test_headers_of_a_batch_are_stored_at_once(store: Store) -> None:
 
 def test_a_run_has_so_many_streams(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A header beyond the limit of streams is rejected and not stored. Known headers are still accepted."""
-    monkeypatch.setattr("ampmon_server.store.streams.roster.STREAMS_MAX", 3)
+    monkeypatch.setattr("ampmon_server.store.ingest.roster.STREAMS_MAX", 3)
     trainer = Trainer()
     store.ingest(trainer.batch(headers=headers(trainer, 3)))
     with pytest.raises(BadBatch, match="more than 3 streams"):

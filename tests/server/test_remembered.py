@@ -12,12 +12,11 @@ from sqlalchemy import Connection
 
 from ampmon import wire
 from ampmon_server.store import ANYONE, BadBatch, Receipt, Store, UnknownHeader
-from ampmon_server.store.ingest import together
+from ampmon_server.store.ingest import ingest as ingesting
+from ampmon_server.store.ingest import remembered
+from ampmon_server.store.ingest.remembered import WEIGHT_MAX, HeldRange, Memory, Remembered
 from ampmon_server.store.pages.pages import NewestPage
-from ampmon_server.store.streams import remembered
-from ampmon_server.store.streams.ledger import HeldRange
-from ampmon_server.store.streams.remembered import WEIGHT_MAX, Memory, Remembered
-from ampmon_server.store.streams.streams import IngestStream
+from ampmon_server.store.streams.scalers import StreamSource
 from ampmon_server.store.updates import scalars
 from batches import Trainer
 from statements import logged
@@ -26,7 +25,7 @@ from statements import logged
 def of_streams(count: int, version: int = 7) -> Remembered:
     made = Remembered(version)
     for number in range(count):
-        made.streams[0, str(number)] = IngestStream(
+        made.streams[0, str(number)] = StreamSource(
             number, 0, str(number), "replicated", 0, 0, None, None
         )
     return made
@@ -99,7 +98,7 @@ def test_a_page_that_another_server_wrote_is_not_written_over(store: Store) -> N
     trainer, memories = Trainer(), (Memory(), Memory())
     for memory in (*memories, *memories):
         asked = [(updates_and_losses(trainer, 5), ANYONE)]
-        together.ingest_together(store._engine, memory, asked)
+        ingesting.ingest_together(store._engine, memory, asked)
     columns, *_ = store.updates(trainer.run_id, stream=None, start=0, stop=99, limit=99)
     values = store.scalars(trainer.run_id, "loss", stream=None, start=0, stop=99, limit=99)
     assert columns["step"] == values.step == list(range(20))
@@ -158,7 +157,7 @@ def test_a_batch_that_breaks_the_transaction_breaks_it_for_itself(
 ) -> None:
     """A batch that fails unexpectedly fails alone: the others of its transaction are stored."""
     trainers = [Trainer() for _ in range(3)]
-    ingest = together.ingest
+    ingest = ingesting.ingest
 
     def breaking(connection: Connection, batch: wire.Batch, *more: Any) -> Receipt:
         receipt = ingest(connection, batch, *more)
@@ -166,7 +165,7 @@ def test_a_batch_that_breaks_the_transaction_breaks_it_for_itself(
             raise ZeroDivisionError
         return receipt
 
-    monkeypatch.setattr(together, "ingest", breaking)
+    monkeypatch.setattr(ingesting, "ingest", breaking)
     asked = [(each.batch(each.updates(2)), ANYONE) for each in trainers]
     outcomes = store.ingest_together(asked)
 

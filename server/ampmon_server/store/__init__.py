@@ -24,8 +24,7 @@ from ampmon_server.store.engine.errors import (
 from ampmon_server.store.engine.opening import upgrade
 from ampmon_server.store.engine.paging import Paged
 from ampmon_server.store.forwarding import Behind, Piece, Point, Portion
-from ampmon_server.store.ingest.ingest import ANYONE, Receipt, Sender
-from ampmon_server.store.ingest.together import Outcome
+from ampmon_server.store.ingest.ingest import ANYONE, Outcome, Receipt, Sender
 from ampmon_server.store.pages.recent import Recent
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.reading.alarms import RunAlerts
@@ -36,7 +35,7 @@ from ampmon_server.store.samples.parameter_rollups import ParameterSeries
 from ampmon_server.store.samples.parameters import SORTS as PARAMETER_SORTS
 from ampmon_server.store.samples.parameters import ParameterQuery as ParameterPage
 from ampmon_server.store.store import ScalerSeries, Store
-from ampmon_server.store.streams.changes import Change
+from ampmon_server.store.streams.state import Change
 from ampmon_server.store.updates.identity import Identity
 
 

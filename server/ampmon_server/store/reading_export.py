@@ -16,8 +16,7 @@ from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.schema.tables import gradient_blocks
 from ampmon_server.store.store import Store
 from ampmon_server.store.streams import scalers
-from ampmon_server.store.streams.scalers import StreamSource
-from ampmon_server.store.streams.streams import parameters_of
+from ampmon_server.store.streams.scalers import StreamSource, parameters_of
 
 
 _BLOCKS = 4

@@ -27,8 +27,15 @@ from ampmon_server.store.engine.calls import reads, writes
 from ampmon_server.store.engine.errors import Unusable
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.forwarding import Forwarding
-from ampmon_server.store.ingest.ingest import ANYONE, Receipt, Sender
-from ampmon_server.store.ingest.together import Asked, Outcome, ingest_together
+from ampmon_server.store.ingest.ingest import (
+    ANYONE,
+    Asked,
+    Outcome,
+    Receipt,
+    Sender,
+    ingest_together,
+)
+from ampmon_server.store.ingest.remembered import Memory
 from ampmon_server.store.pages.recent import Recent
 from ampmon_server.store.reading import columns, history
 from ampmon_server.store.reading.alarms import AlertCalls
@@ -37,8 +44,7 @@ from ampmon_server.store.runs import cases, events, listing, runs
 from ampmon_server.store.runs.runs import Summary
 from ampmon_server.store.samples import gradient_rollups
 from ampmon_server.store.schema import migrations
-from ampmon_server.store.streams import changes, scalers
-from ampmon_server.store.streams.remembered import Memory
+from ampmon_server.store.streams import scalers, state
 from ampmon_server.store.updates import (
     axes,
     identity,
@@ -159,11 +165,11 @@ class Store(SampledReads, AlertCalls, Forwarding, PruneCalls):
     groups = reads(listing.read_groups)
     belonging = reads(runs.belonging)
     versions = reads(runs.read_versions)
-    held = reads(changes.held)
+    held = reads(state.held)
     runs = reads(listing.read_page)
     case = reads(cases.read)
-    changes_since = reads(changes.since)
-    changes_of = reads(changes.of)
+    changes_since = reads(state.changed_since)
+    changes_of = reads(state.changes_of)
     history = reads(history.read)
     gradient_samples = reads(cases.samples_of)
     nearest_skip = reads(skips.nearest)

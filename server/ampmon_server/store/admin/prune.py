@@ -217,7 +217,7 @@ def _marked(connection: Connection, one: PruneTask) -> list[Removal]:
             table.run_id == one.run_id.bytes, table.stream == cut.stream
         )
         connection.execute(statement.values(rows_from=cut.rows, samples_from=cut.samples))
-    run_state.move_on(connection, one.run_id)
+    run_state.increment_version(connection, one.run_id)
     return _removals(connection, one)
 
 

@@ -91,7 +91,7 @@ class Verification:
             row = _row(connection, run_id)
             if row is not None:
                 records.mend(connection, row, rows)
-                run_state.move_on(connection, run_id)
+                run_state.increment_version(connection, run_id)
 
         engine.write(self._opened.engine, work)
 

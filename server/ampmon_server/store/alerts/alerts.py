@@ -19,7 +19,7 @@ from ampmon_server.store.alerts.outbox import subject_of
 from ampmon_server.store.engine.engine import insert_rows, now_us
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.schema.tables import alerts, runs
-from ampmon_server.store.streams.changes import Change, move_on
+from ampmon_server.store.streams.state import Change, move_on
 
 
 OF_THE_END = frozenset({"crashed"})

@@ -16,7 +16,7 @@ from ampmon_server.alerting.targets import Alerts
 from ampmon_server.store.alerts import alerts
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.schema.tables import runs
-from ampmon_server.store.streams.changes import Change
+from ampmon_server.store.streams.state import Change
 
 
 KEPT = 32

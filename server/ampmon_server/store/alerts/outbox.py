@@ -28,7 +28,7 @@ from ampmon_server.store.alerts import mutes
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.schema.tables import messages, runs
-from ampmon_server.store.streams.changes import Change, move_on
+from ampmon_server.store.streams.state import Change, move_on
 
 
 _S = 1_000_000

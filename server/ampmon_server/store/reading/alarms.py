@@ -20,7 +20,7 @@ from ampmon_server.store.engine.calls import Calls, reads, writes
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.runs import runs
-from ampmon_server.store.streams.changes import Change, move_on
+from ampmon_server.store.streams.state import Change, move_on
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,8 @@ from ampmon_server.model.aggregates.updates import Rows
 from ampmon_server.model.series import EVENTS, Floats, Ints
 from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, split
 from ampmon_server.store.samples import derived, samples
-from ampmon_server.store.streams.rows import PATHS
 from ampmon_server.store.streams.scalers import Scaler
-from ampmon_server.store.updates.updates import read_rows, with_skips
+from ampmon_server.store.updates.updates import PATHS, read_rows, with_skips
 
 
 Column: TypeAlias = list[Any]

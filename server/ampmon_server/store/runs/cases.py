@@ -31,8 +31,7 @@ from ampmon_server.store.samples import gradient_rollups, parameter_rollups, sam
 from ampmon_server.store.schema.tables import attempts, headers
 from ampmon_server.store.streams import state
 from ampmon_server.store.streams.attempts import RANKS_MAX, Start, newest_start
-from ampmon_server.store.streams.scalers import Scaler, find, scalers_of
-from ampmon_server.store.streams.streams import newest_header
+from ampmon_server.store.streams.scalers import Scaler, find, newest_header, scalers_of
 from ampmon_server.store.updates import resumes, rollups, scalars, skips
 from ampmon_server.store.updates.scalars import LoggedSeries
 from ampmon_server.store.updates.updates import read_cells, read_rows

@@ -15,7 +15,7 @@ from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import KINDS
 from ampmon_server.store.schema.tables import runs
-from ampmon_server.store.streams.changes import Change, move_on
+from ampmon_server.store.streams.state import Change, move_on
 
 
 NOT_MEASURABLE = "its script does not call ampmon.measure_on_request(), or has several ranks"

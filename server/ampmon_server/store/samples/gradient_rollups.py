@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from sqlalchemy import Connection, func, select
 
@@ -21,29 +20,22 @@ from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.samples.samples import read_series
 from ampmon_server.store.schema.tables import gradient_rollups, gradient_totals
 from ampmon_server.store.streams.attempts import Attempt
-from ampmon_server.store.streams.roster import Roster
-from ampmon_server.store.streams.scalers import Scaler, shards
-from ampmon_server.store.streams.streams import IngestStream
-
-
-class Edges(NamedTuple):
-    """The edges of a scaler and of one of its streams before a batch. Steps before an edge are rolled up."""
-
-    scaler: int
-    stream: int
+from ampmon_server.store.streams.scalers import Scaler, StreamSource, shards
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """The updates that a batch added to a stream, from step ``first`` to ``last``.
 
-    ``redone``: some of their steps were done before. ``sampled``: at least one update was sampled.
-    ``begins``: these are the first samples of the stream.
+    Before the batch, the scaler and the stream were rolled up to ``scaler_edge`` and ``stream_edge``. ``redone``: some
+    of their steps were done before. ``sampled``: at least one update was sampled. ``begins``: these are the first
+    samples of the stream.
     """
 
     first: int
     last: int
-    edges: Edges
+    scaler_edge: int
+    stream_edge: int
     redone: bool
     sampled: bool
     begins: bool
@@ -53,21 +45,20 @@ GRADIENTS = Pyramid(gradient_rollups, LAYOUT.dtype, LAYOUT.merge, rows_per_cell=
 
 
 def note(
-    connection: Connection, roster: Roster, stream: IngestStream, attempt: Attempt, change: Change
+    connection: Connection, scaler: Scaler, stream: StreamSource, attempt: Attempt, change: Change
 ) -> None:
     """Rebuild the cells that a batch of one rank's updates has changed, and those of pages that it completed.
 
     Shards of a step are added up when the last rank's sample of it arrives, so that each rank's batch does not read
     the samples of all other ranks again.
     """
-    scaler = roster.scaler(stream.scaler)
     if change.begins and _changes_all(scaler, stream):
         series(connection, scaler).roll_up(0, scaler.edge - 1)
         return
     changed = change.redone or (
         change.sampled and _is_last(connection, scaler, stream, attempt, change.first)
     )
-    before = change.edges.scaler
+    before = change.scaler_edge
     if changed:
         series(connection, scaler).refresh(change.first, change.last, before)
     elif scaler.edge > before and any(source.sampled for source in scaler.sampled):
@@ -76,7 +67,7 @@ def note(
             series(connection, scaler).roll_up(before, scaler.edge - 1)
 
 
-def _changes_all(scaler: Scaler, stream: IngestStream) -> bool:
+def _changes_all(scaler: Scaler, stream: StreamSource) -> bool:
     """Whether the first samples of this stream change which samples represent the scaler."""
     others = [source for source in scaler.sources if source.number != stream.number]
     if scaler.is_sharded:
@@ -85,7 +76,7 @@ def _changes_all(scaler: Scaler, stream: IngestStream) -> bool:
 
 
 def _is_last(
-    connection: Connection, scaler: Scaler, stream: IngestStream, attempt: Attempt, first: int
+    connection: Connection, scaler: Scaler, stream: StreamSource, attempt: Attempt, first: int
 ) -> bool:
     """Whether a stream's samples from ``first`` on may be the last missing ones of the ranks that started with it."""
     if scaler.is_sharded:

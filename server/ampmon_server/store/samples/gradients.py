@@ -16,10 +16,8 @@ from ampmon_server.store.samples import compaction, totals
 from ampmon_server.store.samples.derived import derive
 from ampmon_server.store.schema.tables import gradient_blocks, gradient_totals, streams
 from ampmon_server.store.streams.attempts import Attempt
-from ampmon_server.store.streams.roster import Roster
-from ampmon_server.store.streams.scalers import shards
+from ampmon_server.store.streams.scalers import Scaler, StreamSource, shards
 from ampmon_server.store.streams.state import RunState
-from ampmon_server.store.streams.streams import IngestStream
 
 
 _KEEP_NEWEST = (
@@ -36,7 +34,7 @@ def write(
     connection: Connection,
     state: RunState,
     attempt: Attempt,
-    stream: IngestStream,
+    stream: StreamSource,
     samples: Sequence[Sample],
     *,
     late: bool = False,
@@ -46,7 +44,9 @@ def write(
     ``late``: later records of the attempt are stored already, and perhaps later samples.
     """
     stacks = write_blocks(connection, gradient_blocks, state, attempt, stream, samples)
-    rows = np.concatenate([totals.total(stack, stream.numel, stream.sample) for stack in stacks])
+    rows = np.concatenate(
+        [totals.total(stack, stream.header.numel, stream.header.sample) for stack in stacks]
+    )
     _write_totals(connection, (state.run_id, stream.number, attempt.number), rows)
     if not attempt.newest or (late and _has_later(connection, state, stream, samples[-1].step)):
         return False
@@ -56,7 +56,7 @@ def write(
     return True
 
 
-def _has_later(connection: Connection, state: RunState, stream: IngestStream, step: int) -> bool:
+def _has_later(connection: Connection, state: RunState, stream: StreamSource, step: int) -> bool:
     """Whether the sample kept with the stream is after ``step``."""
     ((held,),) = fetch(connection, _NEWEST, {"of": state.run_id, "numbers": [stream.number]})
     return held is not None and int(totals.row_from_bytes(held)["step"][0]) > step
@@ -67,7 +67,7 @@ def write_blocks(
     table: Table,
     state: RunState,
     attempt: Attempt,
-    stream: IngestStream,
+    stream: StreamSource,
     samples: Sequence[Sample],
 ) -> list[packing.Stack]:
     """Store samples, given in order of step, as blocks in ``table``. Return them as stacks of alike neighbours."""
@@ -104,12 +104,11 @@ def _write_totals(connection: Connection, place: compaction.Place, rows: totals.
 
 
 def summarize(
-    connection: Connection, state: RunState, attempt: Attempt, stream: IngestStream, roster: Roster
+    connection: Connection, state: RunState, attempt: Attempt, stream: StreamSource, scaler: Scaler
 ) -> None:
     """Put the newest sample's fractions into the run's summary. Sharded samples wait until all shards have arrived."""
     numbers = [stream.number]
-    if stream.is_sharded:
-        scaler = roster.scaler(stream.scaler)
+    if stream.header.is_sharded:
         count = shards(connection, scaler)[attempt.number]
         numbers = [source.number for source in scaler.sampled[:count]]
     rows = fetch(connection, _NEWEST, {"of": state.run_id, "numbers": numbers})

@@ -17,8 +17,7 @@ from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.schema.tables import headers, module_blocks
 from ampmon_server.store.streams.attempts import world_sizes
-from ampmon_server.store.streams.scalers import Scaler, StreamSource, current
-from ampmon_server.store.streams.streams import unpack_modules
+from ampmon_server.store.streams.scalers import Scaler, StreamSource, current, unpack_modules
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,10 @@ from ampmon_server.store.samples.gradient_rollups import Change
 from ampmon_server.store.samples.parameter_packing import ParameterPart, ParameterPyramid
 from ampmon_server.store.samples.samples import reading
 from ampmon_server.store.schema.tables import gradient_blocks, headers, parameter_rollups
-from ampmon_server.store.streams.roster import Roster
-from ampmon_server.store.streams.scalers import Scaler, StreamSource, current
-from ampmon_server.store.streams.streams import (
-    IngestStream,
+from ampmon_server.store.streams.scalers import (
+    Scaler,
+    StreamSource,
+    current,
     newest_header,
     numel,
     packed_header,
@@ -199,28 +199,21 @@ def _add_names(
     return StreamSamples(connection, run_id, source, tuple(names))
 
 
-def note(
-    connection: Connection,
-    roster: Roster,
-    stream: IngestStream,
-    attempt: int,
-    change: Change,
-) -> None:
+def note(connection: Connection, scaler: Scaler, stream: int, attempt: int, change: Change) -> None:
     """Rebuild the cells that a batch of updates has changed, if the heatmap shows this stream."""
-    scaler = roster.scaler(stream.scaler)
-    for source in scaler.sampled:
-        if source.number == stream.number and source.sampled:
-            if change.begins:
-                _drop_others(connection, scaler)
-            if change.sampled:
-                _add_names(connection, scaler.run_id, source, attempt)
-            before = change.edges.stream
-            if change.redone or change.sampled:
-                series = stream_samples(connection, scaler.run_id, source).series
-                series.refresh(change.first, change.last, before)
-            elif source.edge > before:
-                series = stream_samples(connection, scaler.run_id, source).series
-                series.roll_up(before, source.edge - 1)
+    source = next((each for each in scaler.sampled if each.number == stream), None)
+    if source is None or not source.sampled:
+        return
+    if change.begins:
+        _drop_others(connection, scaler)
+    if change.sampled:
+        _add_names(connection, scaler.run_id, source, attempt)
+    changed = change.redone or change.sampled
+    before = change.stream_edge
+    if changed or source.edge > before:
+        first, last = (change.first, change.last) if changed else (before, before)
+        series = stream_samples(connection, scaler.run_id, source).series
+        series.refresh(first, last, before)
 
 
 def _drop_others(connection: Connection, scaler: Scaler) -> None:

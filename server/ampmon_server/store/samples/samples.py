@@ -27,8 +27,13 @@ from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.samples import totals
 from ampmon_server.store.samples.totals import Samples
 from ampmon_server.store.schema.tables import gradient_blocks, gradient_totals, headers
-from ampmon_server.store.streams.scalers import Scaler, StreamSource, current, shards
-from ampmon_server.store.streams.streams import unpack_parameters
+from ampmon_server.store.streams.scalers import (
+    Scaler,
+    StreamSource,
+    current,
+    shards,
+    unpack_parameters,
+)
 
 
 _WINDOWS = (1_000, 64_000, INTEGER_MAX)

@@ -26,7 +26,6 @@ from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import BadBatch, UnknownHeader
 from ampmon_server.store.engine.numbers import INTEGER_MAX, json_text
 from ampmon_server.store.schema.tables import attempts, events, ledger, streams
-from ampmon_server.store.streams.remembered import Remembered
 from ampmon_server.store.streams.state import RunState
 
 
@@ -101,18 +100,19 @@ class Attempt:
 
 
 def resolve(
-    connection: Connection, batch: wire.Batch, state: RunState, now: int, remembered: Remembered
+    connection: Connection, batch: wire.Batch, state: RunState, now: int, held: dict[UUID, Attempt]
 ) -> tuple[Attempt, bool]:
     """Return the attempt of a batch, and whether it is new. ``state`` is its run's row, locked by this transaction.
 
-    Raises UnknownHeader if neither the database nor the batch has its header, and BadBatch for too many ranks.
+    ``held`` caches the attempts of the run, and is updated. Raises UnknownHeader if neither the database nor the batch
+    has its header, and BadBatch for too many ranks.
     """
-    known = remembered.attempts.get(batch.attempt_id) or _find(connection, batch)
+    known = held.get(batch.attempt_id) or _find(connection, batch)
     new = known is None
     if known is None:
         known = _register(connection, header_of(batch), state, now)
-        remembered.attempts.clear()  # their `newest` may be out of date
-    remembered.attempts[batch.attempt_id] = known
+        held.clear()  # their `newest` may be out of date
+    held[batch.attempt_id] = known
     return known, new
 
 

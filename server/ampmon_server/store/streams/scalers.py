@@ -1,37 +1,143 @@
-"""Finds the streams of a scaler: the same scaler on every rank of the run."""
+"""Finds the streams of a scaler (one on each rank), and their headers, which contain packed lists."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import numpy as np
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select
 
+from ampmon import wire
 from ampmon_server.model.series import Flags, Ints
 from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX
+from ampmon_server.store.pages.packing import compress, decompress
 from ampmon_server.store.pages.pages import edge_of
 from ampmon_server.store.schema.tables import headers, ledger, runs, streams
 from ampmon_server.store.streams.attempts import Start, world_sizes
-from ampmon_server.store.streams.streams import COLUMNS
 
 
-@dataclass(frozen=True, slots=True)
+_parameters_decoder = msgspec.msgpack.Decoder(tuple[wire.Parameter, ...])
+_modules_decoder = msgspec.msgpack.Decoder(tuple[wire.Module, ...])
+
+
+def pack(listed: tuple[wire.Parameter, ...] | tuple[wire.Module, ...]) -> bytes:
+    return compress(msgspec.msgpack.encode(listed))
+
+
+@lru_cache(maxsize=32)
+def unpack_parameters(data: bytes) -> tuple[wire.Parameter, ...]:
+    return _parameters_decoder.decode(decompress(data))
+
+
+@lru_cache(maxsize=32)
+def unpack_modules(data: bytes | None) -> tuple[wire.Module, ...]:
+    return _modules_decoder.decode(decompress(data)) if data is not None else ()
+
+
+@lru_cache(maxsize=32)
+def numel(parameters: bytes) -> Ints:
+    """The number of elements of each packed parameter, [parameters]."""
+    return np.array(
+        [min(each.numel, wire.COUNT_MAX) for each in unpack_parameters(parameters)], np.int64
+    )
+
+
+_HEADER = select(headers.c.parameters, headers.c.sample).where(
+    headers.c.run_id == bindparam("of"),
+    headers.c.stream == bindparam("stream"),
+    headers.c.attempt == bindparam("attempt"),
+)
+
+
+def packed_header(
+    connection: Connection, run_id: bytes, stream: int, attempt: int
+) -> tuple[bytes, int | None] | None:
+    """The packed parameters in an attempt's header, and its ``sample``; None if no header is stored."""
+    held = fetch(connection, _HEADER, {"of": run_id, "stream": stream, "attempt": attempt})
+    return (held[0][0], held[0][1]) if held else None
+
+
+def parameters_of(
+    connection: Connection, run_id: bytes, stream: int, attempt: int
+) -> tuple[wire.Parameter, ...]:
+    """The parameters in an attempt's header; empty if no header is stored."""
+    held = packed_header(connection, run_id, stream, attempt)
+    return unpack_parameters(held[0]) if held else ()
+
+
+def newest_header(run_id: bytes, stream: int, *columns: ColumnElement[Any]) -> Select[Any]:
+    """Select columns of a stream's newest header."""
+    header = headers.c
+    return (
+        select(*columns)
+        .where(header.run_id == run_id, header.stream == stream)
+        .order_by(header.attempt.desc())
+        .limit(1)
+    )
+
+
+COLUMNS = (
+    streams.c.stream,
+    streams.c.rank,
+    streams.c.scaler,
+    streams.c.layout,
+    streams.c.updates,
+    streams.c.sampled,
+    streams.c.first_step,
+    streams.c.last_step,
+    streams.c.rows_from,
+    streams.c.samples_from,
+)
+"""The columns read of a stream: the first fields of `StreamSource`, in their order."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """The stored part of a header: parameter count, both lists (packed), sample size, settings as JSON, and layout."""
+
+    parameter_count: int
+    parameters: bytes
+    modules: bytes | None
+    sample: int | None
+    settings: str
+    layout: str
+
+    @cached_property
+    def numel(self) -> Ints:
+        """The number of elements of each parameter, [parameters]."""
+        return numel(self.parameters)
+
+    @cached_property
+    def module_count(self) -> int:
+        return len(unpack_modules(self.modules))
+
+    @property
+    def is_sharded(self) -> bool:
+        return self.layout == "sharded"
+
+
+NO_HEADER = Header(0, pack(()), None, None, "{}", "replicated")
+
+
+@dataclass(slots=True)
 class StreamSource:
-    """A stream as readers see it. ``overlaid``: it has several attempts, so rows may be superseded.
+    """A stream. ``overlaid``: it has several attempts, so rows may be superseded.
 
     ``layout`` is "sharded" if it was so in any attempt. Rows before step ``rows_from`` and samples before
     ``samples_from`` are held only as rolled-up cells. Rows after step ``counts_to`` are left out, because the run went
-    back and has not come that far again.
+    back and has not come that far again. Ingest sets ``header``, that of the attempt.
     """
 
     number: int
     rank: int
+    scaler: str
     layout: str
     updates: int
     sampled: int
@@ -42,6 +148,7 @@ class StreamSource:
     overlaid: bool = True
     exact: bool = True
     counts_to: int = INTEGER_MAX
+    header: Header = NO_HEADER
 
     @property
     def edge(self) -> int:
@@ -60,6 +167,13 @@ class StreamSource:
     def meets(self, first: int, last: int) -> bool:
         """Whether the stream may have an update from step ``first`` to ``last``."""
         return self.first_step is not None and self.first_step <= last and first <= self.reach
+
+    def count(self, updates: int, sampled: int, first: int, last: int) -> None:
+        """Add to the counts: ``updates`` new steps and ``sampled`` samples, from step ``first`` to ``last``."""
+        self.updates += updates
+        self.sampled += sampled
+        self.first_step = first if self.first_step is None else min(self.first_step, first)
+        self.last_step = last if self.last_step is None else max(self.last_step, last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +260,8 @@ def sources(connection: Connection, run_id: bytes, name: str) -> tuple[StreamSou
 
 
 def _source(row: Sequence[Any]) -> StreamSource:
-    number, rank, _, *fields, overlaid, exact = row
-    return StreamSource(number, rank, *[*fields, bool(overlaid), bool(exact)])
+    *fields, overlaid, exact = row
+    return StreamSource(*[*fields, bool(overlaid), bool(exact)])
 
 
 @lru_cache

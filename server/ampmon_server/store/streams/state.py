@@ -1,18 +1,20 @@
-"""The row of a run as ingest changes it: identity, totals, current values. One read and one write per transaction."""
+"""The row of a run as ingest changes it, and the runs that changed, so that each server process learns of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, bindparam, or_, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, func, or_, select, tuple_, update
 
 from ampmon import wire
 from ampmon_server.model.aggregates.updates import Counts
 from ampmon_server.store.engine.engine import insert_rows
-from ampmon_server.store.schema.tables import runs
+from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.schema.tables import runs, streams
 
 
 SILENT_AFTER_US = 60 * 1_000_000
@@ -150,7 +152,7 @@ def begin(connection: Connection, header: wire.AttemptHeader, owner: str | None 
     return lock(connection, header.run_id) or state
 
 
-def move_on(connection: Connection, run_id: UUID) -> None:
+def increment_version(connection: Connection, run_id: UUID) -> None:
     """Increment a run's version after something other than ingest has changed its data."""
     statement = update(runs).where(runs.c.run_id == run_id.bytes)
     connection.execute(statement.values(version=runs.c.version + 1))
@@ -163,3 +165,72 @@ def save(connection: Connection, state: RunState) -> None:
 
 def _row(state: RunState) -> tuple[Any, ...]:
     return tuple(getattr(state, name) for name in _NAMES)
+
+
+Change: TypeAlias = tuple[UUID, int, int | None]
+"""(run, version, last step)."""
+
+PAGE = 1000
+
+
+def changed_since(connection: Connection, changed: int) -> list[Change]:
+    """The runs whose version changed at or after ``changed``, in us since the epoch."""
+    key = (runs.c.changed, runs.c.run_id)
+    last: tuple[int, bytes] = (changed, b"")
+    found: list[Change] = []
+    while True:
+        rows = _read(connection, tuple_(*key) > tuple_(*last), PAGE)
+        found += map(_change, rows)
+        if len(rows) < PAGE:
+            return found
+        last = (rows[-1].changed, rows[-1].run_id)
+
+
+def changes_of(connection: Connection, run_ids: Sequence[UUID]) -> list[Change]:
+    """The requested runs, deleted ones included; unknown ones are left out."""
+    found: list[Change] = []
+    for first in range(0, len(run_ids), PAGE):
+        some = [run_id.bytes for run_id in run_ids[first : first + PAGE]]
+        found += map(_change, _read(connection, runs.c.run_id.in_(some), PAGE))
+    return found
+
+
+def held(connection: Connection, run_id: UUID) -> tuple[Any, ...] | None:
+    """A key that changes whenever the stored data of a run does: by version, deletion or pruning. None if unknown."""
+    of, left = runs.c, streams.c
+    cuts = select(func.sum(left.rows_from + left.samples_from)).where(left.run_id == run_id.bytes)
+    statement = select(of.version, of.deleted, cuts.scalar_subquery())
+    row = connection.execute(statement.where(of.run_id == run_id.bytes)).one_or_none()
+    return None if row is None else tuple(row)
+
+
+def move_on(connection: Connection, run_id: UUID, now: int) -> Change:
+    """Increment the version of a run, and lock its row until the transaction ends. Raises NotFound."""
+    table = runs.c
+    row = connection.execute(
+        select(table.version, table.last_step)
+        .where(table.run_id == run_id.bytes, table.deleted == 0)
+        .with_for_update()
+    ).one_or_none()
+    if row is None:
+        raise NotFound(f"There is no run {run_id}.")
+    connection.execute(
+        update(runs)
+        .where(table.run_id == run_id.bytes)
+        .values(version=row.version + 1, changed=now)
+    )
+    return run_id, row.version + 1, row.last_step
+
+
+def _read(connection: Connection, which: ColumnElement[bool], limit: int) -> Sequence[Any]:
+    table = runs.c
+    return connection.execute(
+        select(table.run_id, table.version, table.last_step, table.changed)
+        .where(which)
+        .order_by(table.changed, table.run_id)
+        .limit(limit)
+    ).all()
+
+
+def _change(row: Any) -> Change:
+    return UUID(bytes=row.run_id), row.version, row.last_step

@@ -18,8 +18,7 @@ from ampmon_server.store.engine.paging import Paged
 from ampmon_server.store.schema.tables import headers, skips, streams
 from ampmon_server.store.streams import scalers
 from ampmon_server.store.streams.attempts import Start
-from ampmon_server.store.streams.scalers import not_superseded
-from ampmon_server.store.streams.streams import unpack_modules, unpack_parameters
+from ampmon_server.store.streams.scalers import not_superseded, unpack_modules, unpack_parameters
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ from ampmon_server.store.schema.tables import skips, streams, update_pages
 from ampmon_server.store.streams.scalers import Scaler, StreamSource
 
 
+PATHS = {"plain": 1, "unscaled": 2, "fused": 4}
+"""Bits of an update's `paths`. Append only."""
+
 GAPS_MAX = 64
 """If the lowest rank's rows have more gaps than this, the rows of other ranks are read as a whole."""
 

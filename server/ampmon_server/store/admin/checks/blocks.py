@@ -19,7 +19,7 @@ from ampmon_server.store.schema.tables import (
     headers,
     module_blocks,
 )
-from ampmon_server.store.streams.streams import unpack_modules, unpack_parameters
+from ampmon_server.store.streams.scalers import unpack_modules, unpack_parameters
 
 
 _AT_ONCE = 64

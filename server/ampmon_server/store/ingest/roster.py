@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -12,19 +13,19 @@ from ampmon import wire
 from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import BadBatch, UnknownHeader
 from ampmon_server.store.engine.numbers import json_text
+from ampmon_server.store.ingest.remembered import Remembered
 from ampmon_server.store.schema.tables import headers, streams
 from ampmon_server.store.streams.attempts import Attempt
-from ampmon_server.store.streams.remembered import Remembered
-from ampmon_server.store.streams.scalers import Scaler, StreamSource
-from ampmon_server.store.streams.state import RunState
-from ampmon_server.store.streams.streams import (
+from ampmon_server.store.streams.scalers import (
     COLUMNS,
     Header,
-    IngestStream,
+    Scaler,
+    StreamSource,
     pack,
     unpack_modules,
     unpack_parameters,
 )
+from ampmon_server.store.streams.state import RunState
 
 
 STREAMS_MAX = 16_384
@@ -78,17 +79,12 @@ class Roster:
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        state: RunState,
-        attempt: Attempt,
-        remembered: Remembered | None = None,
+        self, connection: Connection, state: RunState, attempt: Attempt, remembered: Remembered
     ) -> None:
         self._connection = connection
         self._state = state
         self._attempt = attempt
         self._listed: list[dict[str, object]] = orjson.loads(state.streams)
-        remembered = Remembered() if remembered is None else remembered
         self._streams, self._headers = remembered.streams, remembered.headers
         self._complete = remembered.complete
         self.tails = remembered.tails
@@ -104,60 +100,37 @@ class Roster:
             if isinstance(header, wire.StreamHeader)
         }
         wanted = {*names, *described}
-        unknown = [name for name in wanted if (self._attempt.rank, name) not in self._streams]
-        if unknown:
-            self._read(_MINE, names=unknown)
-        held = self._load_headers(wanted)
+        self._load(wanted)
         self._create({name: header.layout for name, (_, header) in described.items()})
-        new = [
-            (header, packed)
-            for place, header in described.values()
-            if (packed := self._describe(place, header, held.get(header.stream))) is not None
-        ]
+        new = [header for place, header in described.values() if self._describe(place, header)]
         if new:
-            rows = [self._header_row(*each) for each in new]
+            rows = [self._header_row(header) for header in new]
             insert_rows(self._connection, headers, rows, replace=True)
-            for header, packed in new:
-                number = self.mine(header.stream).number
-                self._headers[number, self._attempt.number] = packed
-            self._list([header for header, _ in new])
+            self._list(new)
         for name in wanted - {*described, ""}:
-            if name not in held:
+            stream = self._streams.get((self._attempt.rank, name))
+            if stream is None or (stream.number, self._attempt.number) not in self._headers:
                 raise UnknownHeader(name)
-            self.mine(name).note_header(held[name])
+            stream.header = self._headers[stream.number, self._attempt.number]
         return bool(new)
 
-    def mine(self, name: str) -> IngestStream:
+    def mine(self, name: str) -> StreamSource:
         """This attempt's stream of that name, created if it does not exist."""
-        key = (self._attempt.rank, name)
-        if key not in self._streams:
-            self._create({name: "replicated"})
-        return self._streams[key]
-
-    def siblings(self, name: str) -> list[IngestStream]:
-        """The streams of a scaler on all ranks."""
-        if name not in self._complete and self._state.ranks > 1:
-            self._complete.add(name)
-            self._read(_OTHERS, name=name)
-        return [stream for (_, scaler), stream in self._streams.items() if scaler == name]
+        self._create({name: "replicated"})
+        return self._streams[self._attempt.rank, name]
 
     def scaler(self, name: str) -> Scaler:
         """A scaler on all ranks, as readers see it now."""
+        if name not in self._complete and self._state.ranks > 1:
+            self._complete.add(name)
+            self._read(_OTHERS, name=name)
+        overlaid = self._state.attempts > 1
         sources = [
-            StreamSource(
-                number=each.number,
-                rank=each.rank,
-                layout=each.layout,
-                updates=each.updates,
-                sampled=each.sampled,
-                first_step=each.first_step,
-                last_step=each.last_step,
-                rows_from=each.rows_from,
-                samples_from=each.samples_from,
-                overlaid=self._state.attempts > 1,
-            )
-            for each in sorted(self.siblings(name), key=lambda each: each.rank)
+            replace(stream, overlaid=overlaid)
+            for (_, scaler), stream in self._streams.items()
+            if scaler == name
         ]
+        sources.sort(key=lambda each: each.rank)
         return Scaler(self._state.run_id, name, tuple(sources), bool(self._state.disabled))
 
     @property
@@ -165,14 +138,14 @@ class Roster:
         """Name of the scaler that the run's summary describes; None before there is one."""
         return self._listed[0]["scaler"] if self._listed else None
 
-    def save(self, stream: IngestStream) -> None:
+    def save(self, stream: StreamSource) -> None:
         """Write back a stream's counts."""
         values = {name: getattr(stream, name) for name in _COUNTED}
         self._connection.execute(
             _SAVING, {**values, "of": self._state.run_id, "number": stream.number}
         )
 
-    def stood_for(self, stream: IngestStream, first: int, last: int) -> bool:
+    def stood_for(self, stream: StreamSource, first: int, last: int) -> bool:
         """Whether a lower rank is known to have every step from ``first`` to ``last`` of the same scaler."""
         if not stream.rank:
             return False
@@ -182,27 +155,25 @@ class Roster:
     def _read(self, statement: Select[Any], **wanted: object) -> None:
         of = {"of": self._state.run_id, "by": self._attempt.rank}
         for row in fetch(self._connection, statement, {**of, **wanted}):
-            stream = IngestStream(*row)
+            stream = StreamSource(*row)
             self._streams[stream.rank, stream.scaler] = stream
 
-    def _load_headers(self, names: set[str]) -> dict[str, Header]:
-        """The stored headers that this attempt has sent, by stream name."""
+    def _load(self, names: set[str]) -> None:
+        """Load those of this attempt's streams that exist, and the headers that it has sent."""
         rank, attempt = self._attempt.rank, self._attempt.number
-        mine = {
-            stream.number: name
-            for name in names
-            if (stream := self._streams.get((rank, name))) is not None
-        }
-        unknown = [number for number in mine if (number, attempt) not in self._headers]
+        unknown = [name for name in names if (rank, name) not in self._streams]
         if unknown:
-            of = {"of": self._state.run_id, "attempt": attempt, "numbers": unknown}
+            self._read(_MINE, names=unknown)
+        mine = [self._streams[rank, name] for name in names if (rank, name) in self._streams]
+        undescribed = [
+            each.number
+            for each in mine
+            if each.scaler and (each.number, attempt) not in self._headers
+        ]
+        if undescribed:
+            of = {"of": self._state.run_id, "attempt": attempt, "numbers": undescribed}
             for number, *fields in fetch(self._connection, _HEADERS, of):
                 self._headers[number, attempt] = Header(*fields)
-        return {
-            name: held
-            for number, name in mine.items()
-            if (held := self._headers.get((number, attempt))) is not None
-        }
 
     def _create(self, layouts: Mapping[str, wire.Layout]) -> None:
         """Create those of this attempt's streams that do not exist, each with its layout."""
@@ -215,43 +186,41 @@ class Roster:
         last = self._connection.scalar(
             select(func.max(table.stream)).where(table.run_id == self._state.run_id)
         )
+        rows = []
         for number, name in enumerate(new, 0 if last is None else last + 1):
-            self._streams[rank, name] = IngestStream(
-                number, rank, name, layouts[name], 0, 0, None, None
-            )
-        made = [self._streams[rank, name] for name in new]
-        nothing = (0, 0, None, None, None, 0, 0)
-        rows = [
-            (self._state.run_id, each.number, rank, each.scaler, each.layout, *nothing)
-            for each in made
-        ]
+            made = StreamSource(number, rank, name, layouts[name], 0, 0, None, None)
+            self._streams[rank, name] = made
+            nothing = (0, 0, None, None, None, 0, 0)
+            rows.append((self._state.run_id, number, rank, name, made.layout, *nothing))
         insert_rows(self._connection, streams, rows)
 
-    def _describe(
-        self, place: int, header: wire.StreamHeader, held: Header | None
-    ) -> Header | None:
-        """Apply a header to its stream. Return what to store of it, or None if it is stored already.
+    def _describe(self, place: int, header: wire.StreamHeader) -> bool:
+        """Apply a header to its stream. Return whether it must be stored.
 
         A process's first header may precede its sharded parameters, and may arrive again after the next header.
         """
         stream = self.mine(header.stream)
+        held = self._headers.get((stream.number, self._attempt.number))
         packed = Header(
             len(header.parameters),
             pack(header.parameters),
             pack(header.modules) if header.modules else None,
             header.sample,
             _settings(header),
-            "sharded" if held is not None and held.layout == "sharded" else header.layout,
+            "sharded" if held is not None and held.is_sharded else header.layout,
         )
         if held is not None and (held == packed or _is_shorter(place, header, held)):
-            packed = held
-        stream.note_header(packed)
-        return None if packed is held else packed
+            stream.header = held
+            return False
+        stream.header = self._headers[stream.number, self._attempt.number] = packed
+        return True
 
-    def _header_row(self, header: wire.StreamHeader, packed: Header) -> tuple[object, ...]:
+    def _header_row(self, header: wire.StreamHeader) -> tuple[object, ...]:
+        stream = self.mine(header.stream)
+        packed = stream.header
         return (
             self._state.run_id,
-            self.mine(header.stream).number,
+            stream.number,
             self._attempt.number,
             header.scaler,
             header.device,
@@ -285,7 +254,7 @@ class Roster:
             if str(self.mine(header.stream).number) == self._listed[0]["stream"]:
                 state.parameters, state.budget = len(header.parameters), header.budget
 
-    def _lay_out(self, stream: IngestStream, layout: wire.Layout) -> None:
+    def _lay_out(self, stream: StreamSource, layout: wire.Layout) -> None:
         """Store that a stream is sharded in one of its attempts. The samples of the others are replicated still."""
         if layout == "sharded" != stream.layout:
             stream.layout = layout

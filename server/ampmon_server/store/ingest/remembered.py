@@ -5,19 +5,28 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 from uuid import UUID
 
 from ampmon_server.store.pages.pages import Tails
-from ampmon_server.store.streams.streams import Header, IngestStream
+from ampmon_server.store.streams.attempts import Attempt
+from ampmon_server.store.streams.scalers import Header, StreamSource
 
-
-if TYPE_CHECKING:
-    from ampmon_server.store.streams.attempts import Attempt
-    from ampmon_server.store.streams.ledger import HeldRange
 
 WEIGHT_MAX = 16_384
 """The limit over all cached runs, in units of about 4 kB: a stream or the header of an attempt takes one unit."""
+
+
+Steps = tuple[int, int]
+"""The first and the last step of some updates."""
+
+
+class HeldRange(NamedTuple):
+    """A range of the ledger: its first and last seq, and the steps of its updates."""
+
+    first: int
+    last: int
+    steps: Steps | None
 
 
 @dataclass(slots=True)
@@ -26,7 +35,7 @@ class Remembered:
 
     version: int = -1
     attempts: dict[UUID, Attempt] = field(default_factory=dict)
-    streams: dict[tuple[int, str], IngestStream] = field(default_factory=dict)
+    streams: dict[tuple[int, str], StreamSource] = field(default_factory=dict)
     """By rank and scaler."""
     complete: set[str] = field(default_factory=set)
     """The scalers whose streams are cached for all ranks."""

@@ -5,29 +5,17 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, select
 
 from ampmon import wire
 from ampmon_server.store.engine.engine import fetch, insert_rows
+from ampmon_server.store.ingest.plan import StreamBatch
+from ampmon_server.store.ingest.remembered import HeldRange, Remembered, Steps
 from ampmon_server.store.pages import ranges
 from ampmon_server.store.schema.tables import ledger
 from ampmon_server.store.streams.attempts import Attempt
-from ampmon_server.store.streams.batch import StreamBatch
-from ampmon_server.store.streams.remembered import Remembered
-
-
-Steps = tuple[int, int]
-"""The first and the last step of some updates."""
-
-
-class HeldRange(NamedTuple):
-    """A range of the ledger: its first and last seq, and the steps of its updates."""
-
-    first: int
-    last: int
-    steps: Steps | None
 
 
 class LedgerView:

@@ -1,0 +1,390 @@
+"""Turns a batch into rows: splits it by stream, makes all checks that need no database, and makes table rows. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from ampmon import wire
+from ampmon.numerics.histogram import Floats, Ints, Statistics
+from ampmon_server.model.aggregates.scalars import ROWS as SCALAR_ROWS
+from ampmon_server.model.aggregates.scalars import Rows as ScalarRows
+from ampmon_server.model.aggregates.updates import ROWS
+from ampmon_server.model.aggregates.updates import Rows as UpdateRows
+from ampmon_server.model.series import EVENTS
+from ampmon_server.store.engine.errors import BadBatch
+from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, join, json_text, split_pair
+from ampmon_server.store.pages.packing import Sample
+from ampmon_server.store.streams.attempts import Attempt
+from ampmon_server.store.streams.scalers import StreamSource
+from ampmon_server.store.updates.updates import PATHS
+
+
+Origin: TypeAlias = wire.ForwardOrigin | Literal["backward"]
+
+
+def origin_of(
+    update: wire.Update, activations: ModuleActivations | None
+) -> tuple[Origin | None, int | None]:
+    """Where the overflow of a skipped update began, and in which module, each None if unknown."""
+    if update.origin is not None:
+        return update.origin, update.origin_module
+    if activations is not None:
+        return activations.origin(update.loss)
+    # For a non-finite loss, nothing shows where it overflowed.
+    return (None if update.loss in (None, "not_finite") else "backward"), None
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleActivations:
+    """Activations of n modules, in the order in which the forward pass left them; see `ampmon.wire.Activations`."""
+
+    statistics: Statistics
+    elements: Ints
+    forward: Floats
+    loss: float | None
+
+    @classmethod
+    def from_wire(cls, record: wire.Activations) -> ModuleActivations:
+        """Decode a record. Raises ValueError, naming the field, for impossible lengths or counts."""
+        statistics = Statistics.from_wire(record.gradients)
+        for name in ("elements", "forward"):
+            if len(getattr(record, name)) != 8 * len(statistics):
+                raise ValueError(f"{name}: not {len(statistics)} 8-byte elements")
+        elements = np.frombuffer(record.elements, "<i8")
+        if (elements < statistics.looked).any() or (elements > wire.COUNT_MAX).any():
+            raise ValueError(f"elements: fewer than were sampled, or more than {wire.COUNT_MAX}")
+        return cls(statistics, elements, np.frombuffer(record.forward, "<f8"), record.loss)
+
+    def origin(self, loss: wire.LossState | None) -> tuple[Origin, int | None]:
+        """Where the overflow of a skipped update began, and in which module, if one was seen.
+
+        In forward it is the first module with a non-finite output, in backward the one that made a gradient non-finite.
+
+        A non-finite loss overflowed in forward, whatever outputs were seen. A finite loss did not, unless only NaN
+        comes back: an infinite output squashed by, say, a tanh gives 0 times infinity in backward.
+        """
+        in_forward = self._places(~np.isfinite(self.forward))
+        lost = loss == "not_finite"
+        if loss is None:  # an older client sends the loss here, if at all
+            lost = bool(in_forward) if self.loss is None else not math.isfinite(self.loss)
+        squashed = bool(in_forward) and self.statistics.nan.any() and not self.statistics.inf.any()
+        if lost or squashed:
+            return "forward", in_forward[0] if in_forward else None
+        # Backward runs in reverse: the last non-finite gradient was made by the module that follows in forward order.
+        in_backward = np.flatnonzero((self.statistics.inf + self.statistics.nan) > 0)
+        if not len(in_backward):
+            return "backward", None
+        maker = min(int(in_backward[-1]) + 1, len(self.statistics) - 1)
+        return "backward", int(self.statistics.parameters[maker])
+
+    def _places(self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[int]:
+        places: list[int] = self.statistics.parameters[chosen].tolist()
+        return places
+
+    def sample(self, step: int, update: wire.Update) -> Sample:
+        beside = {"elements": self.elements, "forward": self.forward}
+        return Sample(step, update.time, update.scale, self.statistics, beside)
+
+
+@dataclass(slots=True)
+class StreamBatch:
+    """One stream's records of a batch, in order of seq, each seq once.
+
+    ``places`` are their indices in the batch, for error messages. ``statistics`` holds the gradients by place, and
+    ``activations`` likewise.
+    """
+
+    name: str
+    places: list[int] = field(default_factory=list)
+    records: list[wire.Record] = field(default_factory=list)
+    statistics: dict[int, Statistics] = field(default_factory=dict)
+    activations: dict[int, ModuleActivations] = field(default_factory=dict)
+
+    @property
+    def seqs(self) -> list[int]:
+        return [record.seq for record in self.records]
+
+    def take(self, indices: Sequence[int]) -> StreamBatch:
+        """The records at ``indices``, which must be in order."""
+        return self if len(indices) == len(self.records) else self.at(indices)
+
+    def at(self, indices: Sequence[int]) -> StreamBatch:
+        """The records at ``indices``, in that order."""
+        return StreamBatch(
+            self.name,
+            [self.places[index] for index in indices],
+            [self.records[index] for index in indices],
+            self.statistics,
+            self.activations,
+        )
+
+
+def divide(batch: wire.Batch) -> dict[str, StreamBatch]:
+    """Split the records of a batch by stream name. Raises BadBatch for an invalid record."""
+    _check_headers(batch)
+    shares: dict[str, StreamBatch] = {}
+    for place, record in enumerate(batch.records):
+        share = shares.get(record.stream)
+        if share is None:
+            share = shares[record.stream] = StreamBatch(record.stream)
+        share.places.append(place)
+        share.records.append(record)
+    return {name: _checked(_ordered(share)) for name, share in shares.items()}
+
+
+def _ordered(share: StreamBatch) -> StreamBatch:
+    seqs = share.seqs
+    if all(map(int.__lt__, seqs, seqs[1:])):
+        return share
+    first: dict[int, int] = {}
+    for index, seq in enumerate(seqs):
+        first.setdefault(seq, index)
+    return share.at([first[seq] for seq in sorted(first)])
+
+
+def _checked(share: StreamBatch) -> StreamBatch:
+    ordinal = -1
+    sampled: dict[int, wire.Gradients] = {}
+    for place, record in zip(share.places, share.records, strict=True):
+        if type(record) is not wire.Update:
+            if type(record) is wire.Scalars:
+                _check_scalars(record, place)
+            continue
+        if not share.name:
+            raise BadBatch(
+                f"records[{place}].stream",
+                "an update needs a scaler, but the stream's name is empty",
+            )
+        if record.ordinal <= ordinal:
+            raise BadBatch(
+                f"records[{place}].ordinal", f"{record.ordinal} after {ordinal}: it must increase"
+            )
+        ordinal = record.ordinal
+        _check_times(record, place)
+        if record.gradients is not None:
+            sampled[place] = record.gradients
+        if record.activations is not None:
+            share.activations[place] = _activations(record.activations, place)
+    share.statistics.update(_all_statistics(sampled))
+    return share
+
+
+def _check_headers(batch: wire.Batch) -> None:
+    for place, header in enumerate(batch.headers):
+        if isinstance(header, wire.AttemptHeader):
+            for name in ("run_id", "attempt_id"):
+                if getattr(header, name) != getattr(batch, name):
+                    raise BadBatch(f"headers[{place}].{name}", f"it is not the batch's {name}")
+        else:
+            for index, parameter in enumerate(header.parameters):
+                if parameter.numel > wire.COUNT_MAX:
+                    raise BadBatch(
+                        f"headers[{place}].parameters[{index}].shape",
+                        "2^53 elements or more",
+                    )
+
+
+def _check_times(update: wire.Update, place: int) -> None:
+    duration = update.duration
+    if 0 <= update.cost <= wire.COUNT_MAX and (duration is None or 0 <= duration <= wire.COUNT_MAX):
+        return
+    for name in ("duration", "cost"):
+        value = getattr(update, name)
+        if value is not None and not 0 <= value <= wire.COUNT_MAX:
+            raise BadBatch(f"records[{place}].{name}", f"{value} is not a duration in microseconds")
+
+
+def _check_scalars(record: wire.Scalars, place: int) -> None:
+    for name, value in record.values.items():
+        if value is None and name not in record.kinds:
+            raise BadBatch(f"records[{place}].kinds", f"the value {name!r} is null without a kind")
+
+
+def _all_statistics(sampled: dict[int, wire.Gradients]) -> dict[int, Statistics]:
+    if len(sampled) > 1:
+        with suppress(ValueError):  # decoding one by one shows whether any is at fault, and which
+            together = Statistics.of_alike(list(sampled.values()))
+            found = dict(zip(sampled, together, strict=True))
+            for place, statistics in found.items():
+                _check_sums(statistics, f"records[{place}].gradients")
+            return found
+    return {place: _statistics(gradients, place) for place, gradients in sampled.items()}
+
+
+def _statistics(gradients: wire.Gradients, place: int) -> Statistics:
+    try:
+        statistics = Statistics.from_wire(gradients)
+    except ValueError as error:
+        name, _, reason = str(error).partition(": ")
+        raise BadBatch(f"records[{place}].{name}", reason) from None
+    _check_sums(statistics, f"records[{place}].gradients")
+    return statistics
+
+
+def _activations(record: wire.Activations, place: int) -> ModuleActivations:
+    try:
+        activations = ModuleActivations.from_wire(record)
+    except ValueError as error:
+        name, _, reason = str(error).partition(": ")
+        raise BadBatch(f"records[{place}].activations.{name}", reason) from None
+    _check_sums(activations.statistics, f"records[{place}].activations.gradients")
+    return activations
+
+
+def _check_sums(statistics: Statistics, field: str) -> None:
+    """Raise BadBatch unless sums over parameters stay exact and within what JSON can hold."""
+    for name in ("looked", "histogram"):
+        counted = float(getattr(statistics, name).sum(dtype=np.float64))
+        if not math.isfinite(counted) or counted > wire.COUNT_MAX:
+            raise BadBatch(f"{field}.{name}", f"too many elements: {counted:.3g}")
+
+
+Row: TypeAlias = tuple[Any, ...]
+
+EVENT_CODES = {event: code for code, event in enumerate(EVENTS)}
+
+
+@dataclass(frozen=True, slots=True)
+class RowMaker:
+    """Makes table rows, in column order, for a stream of an attempt. ``place`` is a record's index in its batch."""
+
+    run_id: bytes
+    stream: StreamSource
+    attempt: Attempt
+
+    def step(self, ordinal: int, place: int) -> int:
+        """Return the step of an ordinal. Raises BadBatch if JavaScript cannot represent it exactly."""
+        step = self.attempt.origin + ordinal
+        if step > INTEGER_MAX:
+            raise BadBatch(f"records[{place}].ordinal", f"step {step} is beyond 2^53")
+        return step
+
+    def updates(self, updates: Sequence[wire.Update]) -> UpdateRows:
+        return np.fromiter(map(self._update, updates), ROWS, len(updates))
+
+    def _update(self, update: wire.Update) -> Row:
+        skipped = paths = 0
+        for optimizer in update.optimizers:
+            paths |= PATHS[optimizer.path]
+            skipped |= optimizer.skipped
+        return (
+            self.attempt.origin + update.ordinal,
+            self.attempt.number,
+            update.time,
+            update.scale + 0.0,  # turns -0.0 into 0.0
+            update.scale_after + 0.0,
+            update.growth_tracker,
+            EVENT_CODES[update.event],
+            skipped,
+            update.gradients is not None,
+            paths,
+            -1 if update.duration is None else round(update.duration * 1000),
+            round(update.cost * 1000),
+            -1 if update.memory_peak is None else update.memory_peak,
+        )
+
+    def skips(
+        self, update: wire.Update, place: int, activations: ModuleActivations | None
+    ) -> list[Row]:
+        """A row for each optimizer that skipped. Raises BadBatch for culprits or modules that are not in the header."""
+        if (
+            update.origin_module is not None
+            and update.origin_module >= self.stream.header.module_count
+        ):
+            raise BadBatch(
+                f"records[{place}].origin_module",
+                f"index {update.origin_module} of {self.stream.header.module_count} modules in the header",
+            )
+        began = *origin_of(update, activations), update.loss
+        return [
+            (*self._skip(update, index, f"records[{place}].optimizers[{index}]"), *began)
+            for index, optimizer in enumerate(update.optimizers)
+            if optimizer.skipped
+        ]
+
+    def _skip(self, update: wire.Update, index: int, field: str) -> Row:
+        optimizer = update.optimizers[index]
+        for position, culprit in enumerate(optimizer.culprits):
+            if culprit.parameter >= self.stream.header.parameter_count:
+                raise BadBatch(
+                    f"{field}.culprits[{position}]",
+                    f"parameter {culprit.parameter} of {self.stream.header.parameter_count} in the header",
+                )
+        return (
+            self.run_id,
+            self.attempt.origin + update.ordinal,
+            self.stream.number,
+            self.attempt.number,
+            index,
+            update.time,
+            optimizer.optimizer,
+            optimizer.path,
+            _cause(optimizer.culprits),
+            *split_pair(update.scale, update.scale_after),
+            json_text([[each.parameter, each.inf, each.nan] for each in optimizer.culprits]),
+            optimizer.culprit_order,
+            max(optimizer.culprit_parameters, len(optimizer.culprits)),
+        )
+
+    def sample(self, update: wire.Update, statistics: Statistics, place: int) -> Sample:
+        """Return the sampled gradients of an update. Raises BadBatch for parameters that are not in the header."""
+        greatest = int(statistics.parameters.max(initial=-1))
+        if greatest >= self.stream.header.parameter_count:
+            raise BadBatch(
+                f"records[{place}].gradients.parameters",
+                f"index {greatest} of {self.stream.header.parameter_count} in the header",
+            )
+        step = self.attempt.origin + update.ordinal
+        return Sample(step, update.time, update.scale, statistics)
+
+    def modules(self, update: wire.Update, activations: ModuleActivations, place: int) -> Sample:
+        """Return the sampled activations of an update. Raises BadBatch for modules that are not in the header."""
+        greatest = int(activations.statistics.parameters.max(initial=-1))
+        if greatest >= self.stream.header.module_count:
+            raise BadBatch(
+                f"records[{place}].activations.gradients.parameters",
+                f"index {greatest} of {self.stream.header.module_count} modules in the header",
+            )
+        return activations.sample(self.attempt.origin + update.ordinal, update)
+
+    def event(self, event: wire.Event, place: int) -> Row:
+        return (
+            self.run_id,
+            self.stream.number,
+            self.attempt.number,
+            event.seq,
+            event.time,
+            event.kind,
+            None if event.ordinal is None else self.step(event.ordinal, place),
+            json_text(event.detail),
+        )
+
+    def scalars(self, placed: Sequence[tuple[int, wire.Scalars]]) -> dict[str, ScalarRows]:
+        """The values in records by name, in the order of the records. Raises BadBatch."""
+        found: dict[str, list[Row]] = {}
+        for place, record in placed:
+            step, user = self.step(record.ordinal, place), record.user_step
+            for name, value in record.values.items():
+                known = join(value, KINDS.index(record.kinds[name]) if value is None else 0)
+                row = (step, self.attempt.number, record.time, known, -1 if user is None else user)
+                found.setdefault(name, []).append(row)
+        return {name: _scalars(rows) for name, rows in found.items()}
+
+
+def _scalars(logged: Sequence[Row]) -> ScalarRows:
+    rows = np.array(logged, SCALAR_ROWS)
+    rows["value"] += 0.0  # turns -0.0 into 0.0
+    return rows
+
+
+def _cause(culprits: Sequence[wire.Culprit]) -> str:
+    """What the culprits' gradients contain: inf, nan or both; ``unknown`` if neither was found."""
+    inf = any(culprit.inf for culprit in culprits)
+    nan = any(culprit.nan for culprit in culprits)
+    return "inf+nan" if inf and nan else "inf" if inf else "nan" if nan else "unknown"
