@@ -47,9 +47,8 @@ OVER_RUNS = {
     "store.admin.prune.due": "runs that are old",
     "store.admin.removing.deleted": "runs that are deleted",
     "store.admin.verify.runs": "the runs to verify",
-    "store.admin.checks.strays.of_no_run": "rows of no run, which no key finds",
-    "store.admin.checks.strays._run_ids": "the same",
-    "store.admin.checks.strays.sweep_runs": "the same",
+    "store.admin.strays._unowned": "rows of no run, which no key finds",
+    "store.admin.strays._run_ids": "the same",
 }
 """Every function with a statement over several runs. None of them serves ingest or requests for one run."""
 

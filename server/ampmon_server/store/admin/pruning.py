@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 
 from ampmon_server.settings import Settings
 from ampmon_server.store.admin import prune, space, verify
-from ampmon_server.store.admin.checks.finding import Defect
+from ampmon_server.store.admin.defect import Defect
 from ampmon_server.store.admin.prune import PruneSize, PruneTask
 from ampmon_server.store.engine import engine, opening, postgresql
 from ampmon_server.store.engine.calls import Calls, reads

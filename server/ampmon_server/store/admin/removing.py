@@ -24,6 +24,10 @@ ROWS_MAX = 2000
 BLOCKS_MAX = 64
 """Rows or blocks deleted in one transaction. A block takes many pages of the file, and deleting it reads its row."""
 
+DATA = [table for table in metadata.sorted_tables if "run_id" in table.c and table is not runs]
+"""The tables with data of runs. Streams come last, so `deleted` still finds a run after an interruption."""
+DATA.sort(key=lambda table: table is streams)
+
 _LARGE = {gradient_blocks, gradient_totals, module_blocks, scalar_pages, update_pages}
 
 
@@ -60,15 +64,8 @@ def all_of(database: Engine, removals: list[Removal]) -> Iterator[int]:
 
 
 def of_run(run_id: bytes) -> list[Removal]:
-    """Return the removals of all data of a run except its own row.
-
-    Its streams come last, so that `deleted` still finds the run after an interruption.
-    """
-    tables = [
-        table for table in metadata.sorted_tables if "run_id" in table.c and table is not runs
-    ]
-    ordered = sorted(tables, key=lambda table: table is streams)
-    return [Removal(table, table.c.run_id == run_id) for table in ordered]
+    """Return the removals of all data of a run except its own row."""
+    return [Removal(table, table.c.run_id == run_id) for table in DATA]
 
 
 def deleted(connection: Connection) -> list[bytes]:

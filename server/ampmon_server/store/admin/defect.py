@@ -1,4 +1,4 @@
-"""Shared by all checks: the defect that a check reports, and reading more rows than fit in memory."""
+"""Shared by all checks of `ampmon db verify`: the defect that a check reports, and reading rows in order."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, Table, select, tuple_
 
 REPAIR = "ampmon db verify --repair rebuilds it from the rows"
 RESTORE = "it cannot be rebuilt: restore a copy of the database"
+DELETE = "ampmon db verify --repair deletes them"
 
 
 class Defect(NamedTuple):
@@ -21,6 +22,10 @@ class Defect(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}; {self.remedy}"
+
+    def of_run(self, run_id: object) -> Defect:
+        """The defect with its run before the place."""
+        return self._replace(where=f"run {run_id}, {self.where}".removesuffix(", "))
 
 
 def in_order(

@@ -1,1 +1,0 @@
-"""The checks of `ampmon db verify`, one module per subject. Each check reads data and yields defects."""

@@ -1,0 +1,254 @@
+"""Checks the cells of a run against the rows and cells that they aggregate, level by level, and rebuilds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from sqlalchemy import Connection, Table, bindparam, select
+
+from ampmon_server.model.aggregates.merging import Cells, joined
+from ampmon_server.store.admin.defect import REPAIR, RESTORE, Defect
+from ampmon_server.store.engine.engine import fetch, insert_rows
+from ampmon_server.store.engine.errors import Damaged
+from ampmon_server.store.pages import pyramid as levels
+from ampmon_server.store.pages.pyramid import BITS, TOP
+from ampmon_server.store.pages.ranges import Range
+from ampmon_server.store.pages.windows import WindowedSeries
+from ampmon_server.store.samples import gradient_rollups, parameter_rollups
+from ampmon_server.store.schema import tables
+from ampmon_server.store.schema.tables import streams
+from ampmon_server.store.streams.scalers import scalers_of
+from ampmon_server.store.updates import rollups, scalars
+from ampmon_server.store.updates.scalars import LoggedSeries
+
+
+_CHUNK = 4
+"""The rows under one cell of this level are in memory at once."""
+_ROUNDING = 1e-9
+"""Relative tolerance of floating-point sums, which depend on the order of addition."""
+
+Named: TypeAlias = Iterator[tuple[str, WindowedSeries]]
+"""Series with their names."""
+
+_Pages: TypeAlias = dict[int, Cells | None]
+"""The cells of each page, by the number of the cell above them. None for a page that cannot be read."""
+
+
+def defects(connection: Connection, run_id: bytes, *, mending: bool = False) -> Iterator[Defect]:
+    """Yield the defects in the cells of a run. With ``mending``, also repair those that rows can restore."""
+    for table, series_of in SERIES.items():
+        try:
+            for name, series in series_of(connection, run_id):
+                yield from _Comparison(name, series, mending).defects()
+        except Damaged as error:
+            yield Defect(table.name, str(error), RESTORE)
+
+
+def _updates(connection: Connection, run_id: bytes) -> Named:
+    for scaler in scalers_of(connection, run_id):
+        if scaler.sources:
+            yield f"updates of scaler {scaler.name!r}", rollups.series(connection, scaler)
+
+
+def _gradients(connection: Connection, run_id: bytes) -> Named:
+    for scaler in scalers_of(connection, run_id):
+        if scaler.sampled:
+            name = f"gradients of scaler {scaler.name!r}"
+            yield name, gradient_rollups.series(connection, scaler)
+
+
+def _parameters(connection: Connection, run_id: bytes) -> Named:
+    for scaler in scalers_of(connection, run_id):
+        for source in scaler.sampled:
+            if source.sampled:
+                samples = parameter_rollups.stream_samples(connection, run_id, source)
+                if not samples.names:
+                    raise Damaged(f"the names of stream {source.number}'s parameters are missing")
+                yield f"parameters of stream {source.number}", samples.series
+
+
+def _scalars(connection: Connection, run_id: bytes) -> Named:
+    table = streams.c
+    statement = select(table.stream, table.rows_from).where(table.run_id == run_id)
+    rows_from = dict(connection.execute(statement).all())
+    named = {
+        (stream, name)
+        for held in (tables.scalar_pages.c, tables.scalar_rollups.c)
+        for stream, name in connection.execute(
+            select(held.stream, held.name).distinct().where(held.run_id == run_id)
+        )
+    }
+    for stream, name in sorted(named):
+        if stream in rows_from:  # `strays` reports the others
+            of = LoggedSeries(run_id, stream, rows_from[stream])
+            yield f"scalar {name!r} of stream {stream}", scalars.series(connection, of, name)
+
+
+SERIES: dict[Table, Callable[[Connection, bytes], Named]] = {
+    tables.rollups: _updates,
+    tables.gradient_rollups: _gradients,
+    tables.parameter_rollups: _parameters,
+    tables.scalar_rollups: _scalars,
+}
+"""By table of cells, the series of a run. They must be sound before the rows below them are pruned."""
+
+
+class _Fault(NamedTuple):
+    """A defect of one page: its kind, level and steps, the rows that its cells count, and the rows found below."""
+
+    kind: str
+    level: int
+    first: int
+    last: int
+    held: int = 0
+    found: int = 0
+
+
+@dataclass(slots=True)
+class _Comparison:
+    """Compares the pages of a series, called ``name``, with the data below them.
+
+    With ``mending``, replace a wrong page, unless that would lose data whose rows are pruned.
+    """
+
+    name: str
+    series: WindowedSeries
+    mending: bool
+    _faults: list[_Fault] = field(default_factory=list)
+
+    def defects(self) -> Iterator[Defect]:
+        """Yield one defect for each level and kind of fault. Memory holds the data under one cell of level 4."""
+        try:
+            self._compare_all()
+        except Damaged as error:
+            yield Defect(self.name, f"a block of it cannot be read: {error}", RESTORE)
+        for (kind, level), alike in groupby(sorted(self._faults), attrgetter("kind", "level")):
+            _, _, firsts, lasts, held, found = zip(*alike, strict=True)
+            place = f"{self.name}, steps {firsts[0]} to {max(lasts)}"
+            pages = f"{len(lasts)} page{'s' * (len(lasts) != 1)} of level {level}"
+            if kind != "wrong":
+                remedy = RESTORE if kind == "lost" else REPAIR
+                yield Defect(place, f"{pages} cannot be read", remedy)
+            elif sum(held) == sum(found):
+                yield Defect(place, f"{pages} with values that differ from the data below", REPAIR)
+            else:
+                counts = "counts" if len(lasts) == 1 else "count"
+                what = f"{pages} {counts} {sum(held)} rows where there are {sum(found)}"
+                yield Defect(place, what, REPAIR)
+
+    def _compare_all(self) -> None:
+        tops = [self._chunk(number) for number in self._chunks()]
+        if any(fault.kind == "lost" for fault in self._faults):
+            return
+        cells = joined([np.zeros(0, self.series.pyramid.dtype), *tops])
+        for level in range(_CHUNK, TOP + 1):
+            self._compare(level, cells, self._pages(level))
+            cells = self.series.pyramid.roll(cells, level + 1)
+
+    def _chunks(self) -> list[int]:
+        """The numbers of the level-4 cells that have pages or rows below them, in order."""
+        bits = BITS * _CHUNK
+        found = set(self._pages(_CHUNK - 1, contents=False))
+        step = self.series.following(0)
+        while step is not None and step < self.series.edge:
+            found.add(step >> bits)
+            step = self.series.following(((step >> bits) + 1) << bits)
+        return sorted(found)
+
+    def _chunk(self, number: int) -> Cells:
+        """Compare the pages under a cell of level 4, and return that cell recomputed.
+
+        Return no cells if a page whose rows are pruned cannot be read: the cells above it cannot be checked.
+        """
+        series, pyramid = self.series, self.series.pyramid
+        low, high = levels.steps_of((number, number), _CHUNK)
+        held = {
+            level: self._pages(level, (low >> BITS * (level + 1), high >> BITS * (level + 1)))
+            for level in range(1, _CHUNK)
+        }
+        first, last = max(low, series.whole_from), min(high, series.edge - 1)
+        rows = series.rows(first, last) if first <= last else np.zeros(0, pyramid.dtype)
+        lowest = pyramid.lowest
+        for level in range(1, lowest):
+            span = BITS * (level + 1)
+            pages = {at: page for at, page in held[level].items() if at << span >= first}
+            self._compare(level, pyramid.roll(rows, level), pages)
+        pruned = self._pruned(held[lowest])
+        if pruned is None:
+            return rows[:0]
+        cells = joined([pruned, pyramid.roll(rows, lowest)])
+        for level in range(lowest, _CHUNK):
+            self._compare(level, cells, held[level])
+            cells = pyramid.roll(cells, level + 1)
+        return cells
+
+    def _pruned(self, pages: _Pages) -> Cells | None:
+        """The cells whose rows are pruned, which nothing can check. None if a page of them cannot be read."""
+        level, whole_from = self.series.pyramid.lowest, self.series.whole_from
+        kept, lost = [np.zeros(0, self.series.pyramid.dtype)], []
+        for at, page in pages.items():
+            steps = levels.steps_of((at, at), level + 1)
+            if page is not None:
+                kept.append(page[page["first"] < whole_from])
+            elif steps[0] < whole_from:
+                lost.append(_Fault("lost", level, *steps))
+        self._faults += lost
+        return None if lost else joined(kept)
+
+    def _compare(self, level: int, cells: Cells, held: _Pages) -> None:
+        made = levels.paged(self.series.pyramid, cells, level)
+        empty = cells[:0]
+        for at in sorted(made.keys() | held.keys()):
+            steps = levels.steps_of((at, at), level + 1)
+            expected, found = made.get(at, empty), held.get(at, empty)
+            if found is None:
+                self._faults.append(_Fault("damaged", level, *steps))
+            elif not _same(expected, found):
+                counts = int(found["n"].sum()), int(expected["n"].sum())
+                self._faults.append(_Fault("wrong", level, *steps, *counts))
+            else:
+                continue
+            if self.mending:
+                self._mend(level, at, made.get(at))
+
+    def _mend(self, level: int, at: int, page: Cells | None) -> None:
+        series = self.series
+        if page is None:
+            levels.drop(series.connection, series.pyramid, series.key, level, {at})
+        else:
+            row = (*series.key, level, at, series.pyramid.pack(page))
+            insert_rows(series.connection, series.pyramid.table, [row], replace=True)
+
+    def _pages(self, level: int, buckets: Range | None = None, *, contents: bool = True) -> _Pages:
+        table = self.series.pyramid.table
+        statement = select(table.c.bucket, *([table.c.data] if contents else [])).where(
+            levels.key_is(table), table.c.level == bindparam("level")
+        )
+        wanted = {**levels.bound(table, self.series.key), "level": level}
+        if buckets is not None:
+            statement = statement.where(table.c.bucket.between(*buckets))
+        rows = fetch(self.series.connection, statement.order_by(table.c.bucket), wanted)
+        return {bucket: self._cells(*data) for bucket, *data in rows}
+
+    def _cells(self, *data: bytes) -> Cells | None:
+        try:
+            return self.series.pyramid.unpack(data)
+        except Damaged:
+            return None
+
+
+def _same(one: Cells, other: Cells) -> bool:
+    """Whether cells are equal, apart from the rounding of sums."""
+    if one.tobytes() == other.tobytes():
+        return True
+    return len(one) == len(other) and all(
+        np.allclose(one[name], other[name], rtol=_ROUNDING, atol=0, equal_nan=True)
+        if one[name].dtype.kind == "f"
+        else np.array_equal(one[name], other[name])
+        for name in one.dtype.names or ()
+    )

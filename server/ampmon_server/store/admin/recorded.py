@@ -1,0 +1,352 @@
+"""Checks recorded data: pages of rows, blocks of samples, the ledger that lists them, and what is counted from them.
+
+Each page is read once: `RecordedRows` remembers what other checks need of its rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from sqlalchemy import Connection, Row, Table, select, update
+
+from ampmon_server.model.aggregates.updates import Counts
+from ampmon_server.model.series import Flags, Ints
+from ampmon_server.store.admin.defect import REPAIR, RESTORE, Defect, in_order
+from ampmon_server.store.engine.errors import Damaged
+from ampmon_server.store.pages import packing, ranges
+from ampmon_server.store.pages.pages import AT_ONCE, PAGE_BITS, PagedSeries, Rows, last_of_each_step
+from ampmon_server.store.pages.ranges import Range
+from ampmon_server.store.samples import totals
+from ampmon_server.store.schema.tables import (
+    events,
+    gradient_blocks,
+    gradient_totals,
+    headers,
+    ledger,
+    module_blocks,
+    runs,
+    streams,
+)
+from ampmon_server.store.streams.scalers import scalers_of, unpack_modules, unpack_parameters
+from ampmon_server.store.updates import resumes, rollups, scalars, updates
+
+
+_BLOCKS_AT_ONCE = 64
+"""Blocks read by one statement. A block may hold several megabytes."""
+
+_Place: TypeAlias = tuple[int, int]
+"""Stream and attempt."""
+
+
+# -- pages -------------------------------------------------------------------------------------------------------------
+
+
+class _Span(NamedTuple):
+    """The updates of an attempt: how many, how many of them are sampled, and the first and last step."""
+
+    updates: int = 0
+    sampled: int = 0
+    steps: Range | None = None
+
+
+@dataclass(slots=True)
+class RecordedRows:
+    """What the pages of a run hold. The numbers of streams in ``damaged`` are incomplete."""
+
+    defects: list[Defect] = field(default_factory=list)
+    damaged: set[int] = field(default_factory=set)
+    spans: dict[_Place, _Span] = field(default_factory=dict)
+    distinct: Counter[int] = field(default_factory=Counter)
+    """By stream, the number of distinct steps."""
+    _logged: dict[tuple[int, int, int], Flags] = field(default_factory=dict)
+    """By stream, attempt and page number: for each step of the page, whether anything was logged."""
+
+    def logged(self) -> Counter[_Place]:
+        """The number of steps at which anything was logged."""
+        found: Counter[_Place] = Counter()
+        for (stream, attempt, _), steps in self._logged.items():
+            found[stream, attempt] += int(steps.sum())
+        return found
+
+    def note_updates(self, stream: int, rows: Rows) -> None:
+        self.distinct[stream] += len(last_of_each_step(rows))
+        for attempt, mine in _by_attempt(rows):
+            first, last = int(mine["step"][0]), int(mine["step"][-1])
+            updates, sampled, before = self.spans.get((stream, attempt), _Span())
+            self.spans[stream, attempt] = _Span(
+                updates + len(mine),
+                sampled + int(mine["sampled"].sum()),
+                (before[0] if before else first, last),
+            )
+
+    def note_scalars(self, stream: int, rows: Rows) -> None:
+        for attempt, mine in _by_attempt(rows):
+            page = stream, attempt, int(mine["step"][0]) >> PAGE_BITS
+            marks = self._logged.setdefault(page, np.zeros(1 << PAGE_BITS, np.bool_))
+            marks[mine["step"] & (1 << PAGE_BITS) - 1] = True
+
+
+def _by_attempt(rows: Rows) -> Iterator[tuple[int, Rows]]:
+    for attempt in np.unique(rows["attempt"]).tolist():
+        yield attempt, rows[rows["attempt"] == attempt]
+
+
+def read_rows(connection: Connection, run_id: bytes, *, mending: bool = False) -> RecordedRows:
+    """Read and check every page of a run. With ``mending``, also correct wrong summary columns."""
+    found = RecordedRows()
+    for paged, note in (
+        (updates.PAGES, found.note_updates),
+        (scalars.PAGES, found.note_scalars),
+    ):
+        for row in in_order(connection, paged.table, run_id, AT_ONCE):
+            try:
+                rows = paged.opened(row.bucket, row.data)
+            except Damaged as error:
+                found.damaged.add(row.stream)
+                found.defects.append(Defect(_place(paged, row), str(error), RESTORE))
+                continue
+            note(row.stream, rows)
+            summary = _summary(paged, rows)
+            wrong = [name for name, value in summary.items() if getattr(row, name) != value]
+            if wrong:
+                what = f"its summary ({', '.join(wrong)}) differs from its rows"
+                found.defects.append(Defect(_place(paged, row), what, REPAIR))
+            if wrong and mending:
+                key = (column == getattr(row, column.name) for column in paged.table.primary_key)
+                connection.execute(update(paged.table).where(*key).values(summary))
+    return found
+
+
+def _place(paged: PagedSeries, row: Row[Any]) -> str:
+    first = row.bucket << PAGE_BITS
+    named = f", {row.name!r}" if "name" in row._mapping else ""
+    steps = f"steps {first} to {first + (1 << PAGE_BITS) - 1}"
+    return f"{paged.table.name}, stream {row.stream}{named}, {steps}"
+
+
+def _summary(paged: PagedSeries, rows: Rows) -> dict[str, Any]:
+    """The summary columns that a page should have."""
+    columns = [each for each in paged.table.c if not each.primary_key and each.name != "data"]
+    return {each.name: value for each, value in zip(columns, paged.summarize(rows), strict=True)}
+
+
+# -- the ledger --------------------------------------------------------------------------------------------------------
+
+
+class _InLedger(NamedTuple):
+    """What the ledger lists of an attempt: ranges of seq, in order, and the first and last step of its updates."""
+
+    seqs: Sequence[Range] = ()
+    steps: Range | None = None
+
+
+def _ledger(connection: Connection, run_id: bytes) -> dict[_Place, _InLedger]:
+    rows = defaultdict(list)
+    listed = select(ledger).where(ledger.c.run_id == run_id).order_by(ledger.c.first_seq)
+    for row in connection.execute(listed):
+        rows[row.stream, row.attempt].append(row)
+    found = {}
+    for place, mine in rows.items():
+        steps = [(row.first_step, row.last_step) for row in mine if row.last_step is not None]
+        ends = (min(steps)[0], max(last for _, last in steps)) if steps else None
+        found[place] = _InLedger([(row.first_seq, row.last_seq) for row in mine], ends)
+    return found
+
+
+def of_ledger(connection: Connection, run_id: bytes, rows: RecordedRows) -> Iterator[Defect]:
+    """Yield events that the ledger does not list, and attempts whose ledger disagrees with itself or the rows."""
+    listed, logged = _ledger(connection, run_id), rows.logged()
+    of_events: Counter[_Place] = Counter()
+    for place, seqs in _events(connection, run_id).items():
+        of_events[place] = sum(seqs.values())
+        numbers = sorted(seqs)
+        unknown = ranges.absent(numbers, listed.get(place, _InLedger()).seqs)
+        if unknown:
+            where = f"{_attempt(place)}, seq {numbers[unknown[0]]}"
+            yield Defect(where, f"{len(unknown)} events are not in the ledger", RESTORE)
+    table = streams.c
+    pruned = select(table.stream).where(table.run_id == run_id, table.rows_from > 0)
+    incomplete = rows.damaged.union(connection.scalars(pruned))
+    for place in sorted(listed.keys() | rows.spans.keys()):
+        mine, span = listed.get(place, _InLedger()), rows.spans.get(place, _Span())
+        others = of_events[place] + logged[place]
+        # A scalars record may be several rows or none.
+        found = _differences(mine, span, others, place[0] not in incomplete, not logged[place])
+        for what in found:
+            yield Defect(_attempt(place), what, RESTORE)
+
+
+def _attempt(place: _Place) -> str:
+    return f"stream {place[0]}, attempt {place[1]}"
+
+
+def _events(connection: Connection, run_id: bytes) -> dict[_Place, dict[int, bool]]:
+    """The seqs of events by place, and whether it is a trainer's own, not the server's."""
+    table = events.c
+    found: dict[_Place, dict[int, bool]] = defaultdict(dict)
+    for stream, attempt, seq, kind in connection.execute(
+        select(table.stream, table.attempt, table.seq, table.kind).where(table.run_id == run_id)
+    ):
+        found[stream, attempt][seq] = kind != resumes.KIND
+    return found
+
+
+def _differences(
+    listed: _InLedger, span: _Span, others: int, whole: bool, exact: bool
+) -> Iterator[str]:
+    """Yield in which ways the ledger of an attempt is wrong, whose rows are its updates and ``others``.
+
+    Unless its rows are ``whole`` and ``exact``ly one for each record, only too many rows are a defect.
+    """
+    are_apart = ranges.merge(listed.seqs) == list(listed.seqs)
+    if not are_apart or any(last < first for first, last in listed.seqs):
+        yield "ranges of its ledger touch or overlap"
+    recorded, stored = ranges.size(listed.seqs), span.updates + others
+    if stored > recorded or (stored < recorded and whole and exact):
+        yield f"its ledger lists {recorded} records, but {stored} are stored"
+    if whole and listed.steps != span.steps:
+        yield f"its ledger has steps {listed.steps}, but its updates have {span.steps}"
+
+
+# -- totals ------------------------------------------------------------------------------------------------------------
+
+
+def of_totals(connection: Connection, run: Row[Any], rows: RecordedRows) -> Iterator[Defect]:
+    """Yield totals of a run that differ from its ledger and cells, and of its streams that differ from their rows."""
+    for name, expected in _run_totals(connection, run.run_id).items():
+        held = getattr(run, name)
+        if held != expected:
+            what = f"its stored total of {name} is {held}, but its parts have {expected}"
+            yield Defect("", what, REPAIR)
+    for stream, held, counted in _stream_totals(connection, run.run_id, rows):
+        what = f"its updates, samples, first and last step are {held}, but its rows have {counted}"
+        yield Defect(f"stream {stream}", what, REPAIR)
+
+
+def mend_totals(connection: Connection, run_id: bytes, rows: RecordedRows) -> None:
+    """Recount a run and its streams from the ledger, the cells and the rows."""
+    right = _run_totals(connection, run_id)
+    connection.execute(update(runs).where(runs.c.run_id == run_id).values(right))
+    for stream, _, counted in list(_stream_totals(connection, run_id, rows)):
+        mine = (streams.c.run_id == run_id, streams.c.stream == stream)
+        values = dict(zip(_COUNTS, counted, strict=True))
+        connection.execute(update(streams).where(*mine).values(values))
+
+
+def _run_totals(connection: Connection, run_id: bytes) -> dict[str, int]:
+    """The correct value of each column of `runs` that counts something, but of none whose cells are damaged."""
+    seqs = [listed.seqs for listed in _ledger(connection, run_id).values()]
+    found = {"records": sum(map(ranges.size, seqs)), "lost": sum(map(ranges.missing, seqs))}
+    try:
+        counts = Counts()
+        for scaler in scalers_of(connection, run_id):
+            if scaler.sources:
+                counts = counts.plus(rollups.totals(connection, scaler))
+    except Damaged:
+        return found  # the check of the cells reports it
+    return found | counts._asdict()
+
+
+_COUNTS = ("updates", "sampled", "first_step", "last_step")
+
+
+def _stream_totals(
+    connection: Connection, run_id: bytes, rows: RecordedRows
+) -> Iterator[tuple[int, tuple[Any, ...], tuple[Any, ...]]]:
+    """Yield each stream whose `_COUNTS` are wrong, with them and those of its rows, if all of its rows are there."""
+    table = streams.c
+    columns = (table[name] for name in _COUNTS)
+    held = select(table.stream, *columns).where(table.run_id == run_id, table.rows_from == 0)
+    for stream, *counts in connection.execute(held.order_by(table.stream)).all():
+        spans = [span for (of, _), span in rows.spans.items() if of == stream]
+        steps = [step for span in spans for step in span.steps or ()]
+        sampled = sum(span.sampled for span in spans)
+        ends = (min(steps, default=None), max(steps, default=None))
+        counted = (rows.distinct[stream], sampled, *ends)
+        if stream not in rows.damaged and tuple(counts) != counted:
+            yield stream, tuple(counts), counted
+
+
+# -- samples -----------------------------------------------------------------------------------------------------------
+
+
+def of_samples(connection: Connection, run_id: bytes) -> Iterator[Defect]:
+    """Yield blocks that cannot be read, hold other steps than their key, or overlap another of their attempt.
+
+    Also yield headers that cannot be read.
+    """
+    sampled: dict[Table, dict[_Place, list[Ints]]] = {}
+    for table, steps_of in _STEPS.items():
+        found = sampled[table] = defaultdict(list)
+        before: dict[_Place, int] = {}
+        for row in in_order(connection, table, run_id, _BLOCKS_AT_ONCE):
+            steps = f"steps {row.first_step} to {row.last_step}"
+            where, place = f"{table.name}, stream {row.stream}, {steps}", (row.stream, row.attempt)
+            try:
+                held = steps_of(row.data)
+            except (Damaged, ValueError) as error:
+                yield Defect(where, str(error), RESTORE)
+                continue
+            if not _matches(row, held):
+                yield Defect(where, "its steps differ from its key", RESTORE)
+            elif row.first_step <= before.get(place, -1):
+                yield Defect(where, "it overlaps the block before it", RESTORE)
+            before[place] = max(before.get(place, -1), row.last_step)
+            found[place].append(held)
+    yield from _unpaired(sampled[gradient_blocks], sampled[gradient_totals])
+    yield from _headers(connection, run_id)
+
+
+def _matches(row: Row[Any], steps: Ints) -> bool:
+    return (
+        len(steps) == row.samples > 0
+        and (int(steps[0]), int(steps[-1])) == (row.first_step, row.last_step)
+        and bool((np.diff(steps) > 0).all())
+    )
+
+
+def _steps_of_block(data: bytes) -> Ints:
+    return packing.stack_from_bytes(data).steps
+
+
+def _steps_of_totals(data: bytes) -> Ints:
+    steps: Ints = totals.samples_from_bytes([data])["step"]
+    return steps
+
+
+_STEPS: dict[Table, Callable[[bytes], Ints]] = {
+    gradient_blocks: _steps_of_block,
+    gradient_totals: _steps_of_totals,
+    module_blocks: _steps_of_block,
+}
+
+
+def _unpaired(blocks: dict[_Place, list[Ints]], sums: dict[_Place, list[Ints]]) -> Iterator[Defect]:
+    """Yield attempts with samples in only one of the two tables: per parameter, and summed over parameters.
+
+    Steps before the later start of the two are ignored, because pruning may cut the tables at different blocks.
+    """
+    for place in sorted(blocks.keys() | sums.keys()):
+        one, other = (
+            np.concatenate([np.zeros(0, np.int64), *each.get(place, [])]) for each in (blocks, sums)
+        )
+        alone = np.setxor1d(one, other)
+        if len(one) and len(other):
+            alone = alone[alone >= max(one[0], other[0])]
+        if len(alone):
+            what = f"{len(alone)} samples are in only one of gradient_blocks and gradient_totals"
+            yield Defect(f"{_attempt(place)}, step {alone[0]}", what, RESTORE)
+
+
+def _headers(connection: Connection, run_id: bytes) -> Iterator[Defect]:
+    for row in connection.execute(select(headers).where(headers.c.run_id == run_id)):
+        try:
+            unpack_parameters(row.parameters)
+            unpack_modules(row.modules)
+        except (Damaged, ValueError) as error:
+            where = f"{_attempt((row.stream, row.attempt))}, its header"
+            yield Defect(where, str(error), RESTORE)
