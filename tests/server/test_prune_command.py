@@ -19,8 +19,7 @@ from ampmon_server.background import upkeep
 from ampmon_server.cli import main
 from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store
-from ampmon_server.store.admin import space
+from ampmon_server.store import Pruning, Store
 from ampmon_server.store.admin.prune import DAY_US
 from ampmon_server.store.engine import engine
 from ampmon_server.store.schema.tables import runs, update_pages
@@ -106,27 +105,33 @@ def test_it_rests_for_others_unless_told_not_to(
     assert any(rested) == (not flags)
 
 
-def test_an_sqlite_file_shrinks(store: Store, prune: Prune) -> None:
+def used(settings: Settings) -> int:
+    """The size of the database in bytes."""
+    with Pruning.begin(settings) as pruning:
+        return pruning.used()
+
+
+def test_an_sqlite_file_shrinks(settings: Settings, store: Store, prune: Prune) -> None:
     """Pruning shrinks an SQLite file while a server has it open."""
     old_run(store, 8000)
-    before = space.used(store._engine)
+    before = used(settings)
     assert prune("--yes") == 0
-    assert space.used(store._engine) < 0.8 * before
+    assert used(settings) < 0.8 * before
 
 
 def test_an_sqlite_file_shrinks_while_rows_go(
-    store: Store, prune: Prune, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, store: Store, prune: Prune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pruning shrinks an SQLite file between transactions, not only at its end."""
     old_run(store)
     monkeypatch.setattr("ampmon_server.cli.db.prune.GIVEN_BACK_AFTER", 5)
-    seen = [(rows(store), space.used(store._engine))]
+    seen = [(rows(store), used(settings))]
     monkeypatch.setattr(
         "ampmon_server.cli.db.prune.time.sleep",
-        lambda _: seen.append((rows(store), space.used(store._engine))),
+        lambda _: seen.append((rows(store), used(settings))),
     )
     assert prune("--yes") == 0
-    assert any(left and used < seen[0][1] for left, used in seen)
+    assert any(left and size < seen[0][1] for left, size in seen)
 
 
 def without_cutting(settings: Settings, store: Store) -> Path:
@@ -149,9 +154,8 @@ def test_an_older_file_is_rewritten_once(
     assert "--rewrite" in capsys.readouterr().out
     assert prune("--yes", "--rewrite") == 0
     assert file.stat().st_size < 0.8 * before
-    reopened = Store.open(settings)
-    assert space.cuts(reopened._engine)
-    reopened.close()
+    with Pruning.begin(settings) as pruning:
+        assert pruning.cuts
 
 
 def test_a_file_is_not_rewritten_beside_a_server_or_without_room(
