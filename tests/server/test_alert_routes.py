@@ -20,7 +20,8 @@ from ampmon_server.cli import main
 from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 from ampmon_server.store import Judgement, Mute, Sender, Store
-from ampmon_server.store.schema.tables import messages, runs
+from ampmon_server.store.schema.global_tables import messages
+from ampmon_server.store.schema.tables import runs
 from batches import Trainer
 from receiver import alerts_to, written
 from serving import Server

@@ -15,7 +15,8 @@ from ampmon_server.alerting.targets import After, AlertPolicy, Target
 from ampmon_server.store import Judgement, Mute, NotFound, Store
 from ampmon_server.store.alerts import outbox
 from ampmon_server.store.engine import engine
-from ampmon_server.store.schema.tables import alerts, messages, runs
+from ampmon_server.store.schema.global_tables import messages
+from ampmon_server.store.schema.tables import alerts, runs
 from batches import Trainer
 from receiver import alerts_to
 

@@ -24,7 +24,8 @@ from ampmon_server.background.writer import Writer
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import Edit, Judgement, Kept, Mute, Store
 from ampmon_server.store.engine import engine
-from ampmon_server.store.schema.tables import alerts, messages, mutes, runs
+from ampmon_server.store.schema.global_tables import messages, mutes
+from ampmon_server.store.schema.tables import alerts, runs
 from batches import Trainer
 from receiver import alerts_to
 from waiting import wait_for

@@ -33,7 +33,8 @@ from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.reading import columns
 from ampmon_server.store.runs import runs
-from ampmon_server.store.schema.tables import attempts, destinations, forwarded, ledger
+from ampmon_server.store.schema.global_tables import destinations
+from ampmon_server.store.schema.tables import attempts, forwarded, ledger
 from ampmon_server.store.schema.tables import runs as of_runs
 from ampmon_server.store.streams.scalers import Scaler, scalers_of
 from ampmon_server.store.updates import rollups, scalars

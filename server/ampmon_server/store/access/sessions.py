@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, delete, func, insert, select
 
-from ampmon_server.store.schema.tables import revoked_sessions
+from ampmon_server.store.schema.global_tables import revoked_sessions
 
 
 REVOKED_MAX = 100_000

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Row, insert, or_, select, upda
 
 from ampmon.transport.proof import ID_LENGTH, id_of
 from ampmon_server.store.engine.errors import NameTaken, NotFound
-from ampmon_server.store.schema.tables import tokens
+from ampmon_server.store.schema.global_tables import tokens
 
 
 _DIGEST_BYTES = 32

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from ampmon_server.store.engine.errors import NotFound
-from ampmon_server.store.schema.tables import mutes
+from ampmon_server.store.schema.global_tables import mutes
 
 
 KEPT_US = 7 * 24 * 3600 * 1_000_000

@@ -27,7 +27,8 @@ from ampmon_server.alerting.targets import Target
 from ampmon_server.store.alerts import mutes
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
-from ampmon_server.store.schema.tables import messages, runs
+from ampmon_server.store.schema.global_tables import messages
+from ampmon_server.store.schema.tables import runs
 from ampmon_server.store.streams.state import Change, move_on
 
 

@@ -1,29 +1,93 @@
-"""Declares the tables with data of runs; see `ampmon_server.store.schema.tables`."""
+"""Declares the tables. Data of a run is keyed by `run_id` first, so one schema serves both a single file and a cluster.
+
+This package contains no statements and assumes no engine. Times are microseconds since the epoch. A NaN or infinite
+number is stored as null with its kind beside it (`store.engine.numbers`), because not every engine keeps NaN. `attempt`
+numbers the process starts of a rank, and `stream` the pairs of rank and scaler name, both from 0 within the run.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Column,
     Double,
+    ForeignKey,
     Index,
     LargeBinary,
+    MetaData,
+    SmallInteger,
     String,
     Table,
     Text,
 )
 
-from ampmon_server.store.schema.tables.declaring import (
-    count,
-    flag,
-    key,
-    key_text,
-    metadata,
-    of_run,
-    of_samples,
-    real,
-    rolled_up,
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
 )
+
+
+def key_text(length: int | None = None) -> String:
+    """Text that is a key or sorts like one: by code point, on every engine and in every locale."""
+    return String(length).with_variant(String(length, collation="C"), "postgresql")
+
+
+def key(name: str, kind: type[BigInteger] | String = BigInteger) -> Column[Any]:
+    return Column(name, kind, primary_key=True, autoincrement=False)
+
+
+def count(name: str) -> Column[Any]:
+    return Column(name, BigInteger, nullable=False, default=0)
+
+
+def flag(name: str) -> Column[Any]:
+    return Column(name, SmallInteger, nullable=False, default=0)
+
+
+def real(name: str) -> Column[Any]:
+    return Column(name, Double)
+
+
+def of_run(name: str, *columns: Column[Any], large: bool = False) -> Table:
+    run_id: Column[Any] = Column(
+        "run_id", LargeBinary(16), ForeignKey("runs.run_id"), primary_key=True
+    )
+    # Without a rowid, SQLite stores rows in the key's B-tree and writes no second one. Large rows do not gain from it.
+    return Table(name, metadata, run_id, *columns, sqlite_with_rowid=large)
+
+
+def of_samples(name: str, *, large: bool) -> Table:
+    """Blocks of consecutive samples of an attempt, packed."""
+    return of_run(
+        name,
+        key("stream"),
+        key("first_step"),
+        key("attempt"),
+        Column("last_step", BigInteger, nullable=False),
+        Column("data", LargeBinary, nullable=False),
+        # How many samples: small neighbouring blocks are packed into one.
+        Column("samples", BigInteger, nullable=False),
+        large=large,
+    )
+
+
+def rolled_up(name: str, *of: Column[Any]) -> Table:
+    """Pages of cells: a row holds the cells of one level under one cell of the next (`store.pages.pyramid`)."""
+    return of_run(
+        name,
+        key("stream"),
+        *of,
+        key("level"),
+        key("bucket"),
+        Column("data", LargeBinary, nullable=False),
+        large=True,
+    )
 
 
 runs = Table(

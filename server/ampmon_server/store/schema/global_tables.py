@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -13,7 +15,12 @@ from sqlalchemy import (
     Text,
 )
 
-from ampmon_server.store.schema.tables.declaring import by_digest, count, flag, key_text, metadata
+from ampmon_server.store.schema.tables import count, flag, key_text, metadata
+
+
+def by_digest(name: str, *columns: Column[Any]) -> Table:
+    digest: Column[Any] = Column("digest", LargeBinary(32), primary_key=True)
+    return Table(name, metadata, digest, *columns, sqlite_with_rowid=False)
 
 
 # The destinations that runs are forwarded to, and since when. Runs without records since then are not forwarded.
