@@ -43,9 +43,7 @@ from ampmon_server.http.auth.tokens import (
     Tokens,
 )
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store
-from ampmon_server.store.access import logins as stored_logins
-from ampmon_server.store.access import sessions as stored_sessions
+from ampmon_server.store import Store, access
 from exact import ask, ask_each
 
 
@@ -524,7 +522,7 @@ def test_revoked_sessions_are_so_many_and_no_more(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Revoked sessions are kept until they expire. Beyond the limit, those that expire first are dropped."""
-    monkeypatch.setattr(stored_sessions, "REVOKED_MAX", 3)
+    monkeypatch.setattr(access, "REVOKED_MAX", 3)
     now = [1e9]
     sessions = Sessions(store, clock=lambda: now[0])
 
@@ -609,7 +607,7 @@ def test_codes_expire(store: Store) -> None:
 
 def test_codes_are_so_many_and_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a token's limit, its own codes that expire first are dropped. Only digests of codes are stored."""
-    monkeypatch.setattr(stored_logins, "CODES_MAX", 20)
+    monkeypatch.setattr(access, "CODES_MAX", 20)
     logins = Logins(store)
     others = logins.new(400, token_id="another")
     lasting, brief = logins.new(PRINTED_SECONDS), logins.new(500)

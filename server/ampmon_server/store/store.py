@@ -16,7 +16,7 @@ from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import empty
 from ampmon_server.model.series import RankRows, Resume, UserSteps
 from ampmon_server.settings import Settings
-from ampmon_server.store.access import logins, sessions, tokens
+from ampmon_server.store import access
 from ampmon_server.store.admin import prune
 from ampmon_server.store.admin.notices import PostgresNotices
 from ampmon_server.store.admin.prune import PruneTask
@@ -148,19 +148,19 @@ class Store(SampledReads, AlertCalls, Forwarding, PruneCalls):
     ask = writes(runs.ask)
     delete = writes(runs.mark_deleted)
     keep = writes(judgements.keep)
-    keep_login = writes(logins.keep)
-    use_login = writes(logins.use_up)
-    revoke_session = writes(sessions.revoke)
-    keep_token = writes(tokens.keep)
-    revoke_token = writes(tokens.revoke)
-    mark_token_used = writes(tokens.mark_used)
+    keep_login = writes(access.keep_login)
+    use_login = writes(access.use_login)
+    revoke_session = writes(access.revoke_session)
+    keep_token = writes(access.keep_token)
+    revoke_token = writes(access.revoke_token)
+    mark_token_used = writes(access.mark_token_used)
 
     # -- reads ------------------------------------------------------------------------------------------------------
 
-    logins = reads(logins.read_all)
-    is_session_revoked = reads(sessions.is_revoked)
-    token = reads(tokens.find)
-    tokens = reads(tokens.read_all)
+    logins = reads(access.read_logins)
+    is_session_revoked = reads(access.is_session_revoked)
+    token = reads(access.find_token)
+    tokens = reads(access.read_tokens)
     scales = reads(sparklines.read)
     groups = reads(listing.read_groups)
     belonging = reads(runs.belonging)

@@ -1,6 +1,6 @@
-"""Stores access tokens by their digests, so the database reveals no token.
+"""Stores access tokens, and the login codes and signed-out sessions of browsers. All server processes share them.
 
-There are few tokens, so a list is read whole.
+Each is stored under its digest, so the database gives nobody access. There are few tokens, so a list is read whole.
 """
 
 from __future__ import annotations
@@ -10,13 +10,29 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, Row, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Table,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    true,
+    update,
+)
 
 from ampmon.transport.proof import ID_LENGTH, id_of
 from ampmon_server.store.engine.errors import NameTaken, NotFound
-from ampmon_server.store.schema.global_tables import tokens
+from ampmon_server.store.schema.global_tables import logins, revoked_sessions, tokens
 
 
+CODES_MAX = 1000
+"""Maximum login codes of one token."""
+REVOKED_MAX = 100_000
+"""Maximum signed-out sessions."""
 _DIGEST_BYTES = 32
 
 
@@ -48,7 +64,7 @@ class Token:
         return self.revoked is None and (self.expires is None or now < self.expires)
 
 
-def keep(connection: Connection, token: Token) -> None:
+def keep_token(connection: Connection, token: Token) -> None:
     """Store a new token. Raises NameTaken if a valid token has the same name."""
     same = connection.execute(select(tokens).where(tokens.c.name == token.name))
     if any(_token(row).is_good(token.made) for row in same):
@@ -64,19 +80,19 @@ def keep(connection: Connection, token: Token) -> None:
     )
 
 
-def read_all(connection: Connection) -> list[Token]:
+def read_tokens(connection: Connection) -> list[Token]:
     """Return every token ever created, newest first."""
     rows = connection.execute(select(tokens).order_by(tokens.c.made.desc(), tokens.c.digest))
     return [_token(row) for row in rows]
 
 
-def find(connection: Connection, token_id: str) -> Token | None:
+def find_token(connection: Connection, token_id: str) -> Token | None:
     """Return the token with this id, valid or not, or None if there never was one."""
     row = connection.execute(select(tokens).where(_called(token_id))).first()
     return None if row is None else _token(row)
 
 
-def revoke(connection: Connection, named: str, now: int) -> list[Token]:
+def revoke_token(connection: Connection, named: str, now: int) -> list[Token]:
     """Revoke the tokens with this id or name and return them as they were before.
 
     Tokens that were revoked earlier are left out. Raises NotFound if no token is left to revoke.
@@ -92,7 +108,7 @@ def revoke(connection: Connection, named: str, now: int) -> list[Token]:
     return found
 
 
-def mark_used(connection: Connection, digest: bytes, now: int) -> None:
+def mark_token_used(connection: Connection, digest: bytes, now: int) -> None:
     """Record a use of a token, unless a later use is recorded."""
     later = tokens.c.last_used >= now
     earlier = or_(tokens.c.last_used.is_(None), ~later)
@@ -123,3 +139,57 @@ def _token(row: Row[Any]) -> Token:
     listed["scopes"] = tuple(orjson.loads(row.scopes))
     listed["projects"] = None if row.projects is None else tuple(orjson.loads(row.projects))
     return Token(**listed)
+
+
+# -- browsers ----------------------------------------------------------------------------------------------------------
+
+
+def keep_login(
+    connection: Connection, digest: bytes, token_id: str, expires: int, now: int
+) -> None:
+    """Store a login code that is valid until ``expires``, in us since the epoch.
+
+    At the limit of `CODES_MAX` codes, delete those of the same token that expire first.
+    """
+    connection.execute(delete(logins).where(logins.c.expires <= now))
+    _make_room(connection, logins, logins.c.token_id == token_id, CODES_MAX)
+    connection.execute(insert(logins).values(digest=digest, expires=expires, token_id=token_id))
+
+
+def read_logins(connection: Connection, now: int) -> set[bytes]:
+    """Return the digests of all valid login codes, at most `CODES_MAX` of each token."""
+    return set(connection.scalars(select(logins.c.digest).where(logins.c.expires > now)))
+
+
+def use_login(connection: Connection, digest: bytes, now: int) -> str | None:
+    """Delete a login code and return the id of its token, or None if the code was not valid.
+
+    When two requests redeem the same code at once, only one gets the id.
+    """
+    good = delete(logins).where(logins.c.digest == digest, logins.c.expires > now)
+    return connection.scalar(good.returning(logins.c.token_id))
+
+
+def revoke_session(connection: Connection, digest: bytes, expires: int, now: int) -> None:
+    """Revoke a session until ``expires``, in us since the epoch.
+
+    At the limit of `REVOKED_MAX` sessions, delete those that expire first.
+    """
+    table = revoked_sessions
+    connection.execute(delete(table).where((table.c.expires <= now) | (table.c.digest == digest)))
+    _make_room(connection, table, true(), REVOKED_MAX)
+    connection.execute(insert(table).values(digest=digest, expires=expires))
+
+
+def is_session_revoked(connection: Connection, digest: bytes) -> bool:
+    found = select(revoked_sessions.c.digest).where(revoked_sessions.c.digest == digest)
+    return connection.scalar(found) is not None
+
+
+def _make_room(connection: Connection, table: Table, which: ColumnElement[bool], most: int) -> None:
+    """Delete the rows that expire first, so that one more makes at most ``most``."""
+    count = connection.scalar(select(func.count()).select_from(table).where(which)) or 0
+    if count >= most:
+        first = select(table.c.digest).where(which).order_by(table.c.expires)
+        going = connection.scalars(first.limit(count - most + 1)).all()
+        connection.execute(delete(table).where(table.c.digest.in_(going)))

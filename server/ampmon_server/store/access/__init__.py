@@ -1,1 +1,0 @@
-"""Stores tokens, revoked sessions and login codes by their digests."""
