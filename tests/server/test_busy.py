@@ -192,8 +192,8 @@ def test_bodies_that_wait_are_bounded_in_bytes(client: TestClient) -> None:
     trainer = Trainer()
     body = wire.encode(trainer.batch(trainer.updates(5)))
     writer: Writer = client.app.state.service.writer  # type: ignore[attr-defined]
-    with writer.room() as others:
-        others.grow(line.WAITING_BYTES_MAX - 10)
+    with writer.room() as grow:
+        grow(line.WAITING_BYTES_MAX - 10)
         refused = client.post(INGEST, content=body, headers=HEADERS)
     stored = client.post(INGEST, content=body, headers=HEADERS)
 
@@ -205,13 +205,13 @@ def test_one_body_alone_always_has_room() -> None:
     """A body of any size is accepted when no other waits, and its room is freed at the end."""
     writer = Writer()
     for _ in range(2):
-        with writer.room() as room:
-            room.grow(line.WAITING_BYTES_MAX)
-            room.grow(1)
-            with writer.room() as other, pytest.raises(QueueFull):
-                other.grow(1)
-    with writer.room() as room:
-        room.grow(line.WAITING_BYTES_MAX)
+        with writer.room() as grow:
+            grow(line.WAITING_BYTES_MAX)
+            grow(1)
+            with writer.room() as grow_other, pytest.raises(QueueFull):
+                grow_other(1)
+    with writer.room() as grow:
+        grow(line.WAITING_BYTES_MAX)
     writer.close()
 
 

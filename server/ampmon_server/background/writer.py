@@ -60,19 +60,6 @@ class LastWrite:
         self._failed = self._clock() if failed else None
 
 
-class Room:
-    """The share of `WAITING_BYTES_MAX` that one request body holds."""
-
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
-        self.size = 0
-
-    def grow(self, size: int) -> None:
-        """Reserve more bytes. Raises QueueFull if other bodies hold them."""
-        self._writer.take(size, alone=self.size)
-        self.size += size
-
-
 class Writer:
     """Runs functions off the event loop, on ``threads`` threads: one at a time by default.
 
@@ -96,21 +83,26 @@ class Writer:
         return self._bytes
 
     @contextmanager
-    def room(self) -> Iterator[Room]:
-        """Reserve room for a body until the block ends. Raises QueueFull if too many requests wait."""
+    def room(self) -> Iterator[Callable[[int], None]]:
+        """Yield a function that reserves bytes for a body until the block ends, so that bodies together stay bounded.
+
+        It raises QueueFull if other bodies hold the bytes, and so does this call if too many requests wait.
+        """
         if self._waiting >= WAITING_MAX:
             raise QueueFull
-        room = Room(self)
-        try:
-            yield room
-        finally:
-            self._bytes -= room.size
+        held = 0
 
-    def take(self, size: int, *, alone: int) -> None:
-        """Reserve ``size`` bytes for a body that holds ``alone`` bytes so far. Raises QueueFull."""
-        if self._bytes > alone and self._bytes + size > WAITING_BYTES_MAX:
-            raise QueueFull
-        self._bytes += size
+        def grow(size: int) -> None:
+            nonlocal held
+            if self._bytes > held and self._bytes + size > WAITING_BYTES_MAX:
+                raise QueueFull
+            self._bytes += size
+            held += size
+
+        try:
+            yield grow
+        finally:
+            self._bytes -= held
 
     async def run(self, function: Callable[[], Result]) -> Result:
         """Run ``function`` on a writer thread. Return its result or raise its exception.

@@ -71,9 +71,9 @@ async def ingest(request: Request) -> Response:
     try:
         json = _is_json(request)
         encoding = request.headers.get("content-encoding", "identity").strip().lower()
-        with service.writer.room() as room:
+        with service.writer.room() as grow:
             body = await bodies.read(
-                request, settings.body_bytes_max, settings.body_seconds_max, room.grow
+                request, settings.body_bytes_max, settings.body_seconds_max, grow
             )
             sent = Sent(body, encoding, json, sender)
             receipt, batch = await service.line.wait(sent, len(body), partial(_store, service))
