@@ -14,7 +14,7 @@ from dataclasses import replace
 from ampmon.config import data_directory
 from ampmon_server.alerting.reading import BadAlerts, read
 from ampmon_server.alerting.targets import Alerts
-from ampmon_server.background.forwarding import BadDestination, opened
+from ampmon_server.background.forwarding.forwarder import BadDestination, opened
 from ampmon_server.cli import proxies
 from ampmon_server.cli.listening import CannotListen, address, listening
 from ampmon_server.cli.orphan_senders import OrphanSenders

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ampmon_server.background.alert_sender import AlertSender
 from ampmon_server.background.bus import Bus, BusFollower
 from ampmon_server.background.diagnosis_worker import DiagnosisWorker
-from ampmon_server.background.forwarding import Forwarder, opened
+from ampmon_server.background.forwarding.forwarder import Forwarder, opened
 from ampmon_server.background.rejected_clients import RejectedClients
 from ampmon_server.background.writer import TOGETHER_MAX, LastWrite, WriteQueue, Writer
 from ampmon_server.http.auth.callers import Callers, Proofs

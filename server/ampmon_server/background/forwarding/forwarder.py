@@ -7,16 +7,19 @@ forwarding continues where it stopped.
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from pathlib import Path
+from typing import Protocol, TypeVar
 from uuid import UUID
 
-from ampmon_server.background.forwarding.destinations import ForwardDestination, Rejected
+from ampmon.system.installing import install
 from ampmon_server.background.writer import QueueFull, Writer
 from ampmon_server.store import NotFound, Portion, Store, StoreError
 
@@ -31,8 +34,34 @@ RUNS_MAX = 64
 SKEW_US = 120 * 1_000_000
 """A change may become visible this long after its recorded time: server clocks differ and writes take time."""
 
+_EXTRAS = {"tensorboard": "files", "mlflow": "mlflow"}
+"""The extra that each kind of destination needs."""
+
 Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
+
+
+class BadDestination(ValueError):
+    """The named destination does not exist or cannot be used here. The message says why, in one line."""
+
+
+class Rejected(Exception):
+    """The destination rejects this run. It may accept others."""
+
+
+class ForwardDestination(Protocol):
+    """Accepts portions one at a time, from one thread."""
+
+    key: str
+    """Identifies the destination in the database. Contains no secret."""
+
+    def deliver(self, portion: Portion) -> str:
+        """Write a portion durably, and return what to store as the next portion's ``position``. May block.
+
+        A second call with the same position replaces what the first call wrote. Raises Rejected. Any other exception
+        means that the destination is unavailable now.
+        """
+        ...
 
 
 class Forwarder:
@@ -160,3 +189,38 @@ async def _in_thread(function: Callable[[], Result]) -> Result:
 
     threading.Thread(target=work, name="ampmon-forward", daemon=True).start()
     return await future
+
+
+# -- destinations ------------------------------------------------------------------------------------------------------
+
+
+def opened(named: Sequence[str]) -> dict[str, ForwardDestination]:
+    """Return the destinations that `--forward` names, by their label in logs and metrics. Raises BadDestination."""
+    found: dict[str, ForwardDestination] = {}
+    kinds: Counter[str] = Counter()
+    for each in named:
+        kind, _, place = each.partition(":")
+        if kind not in _EXTRAS or not place:
+            raise BadDestination(
+                f"--forward {kind}: write tensorboard:DIR or mlflow:URI, such as mlflow:http://127.0.0.1:5000"
+            )
+        if importlib.util.find_spec(kind) is None:
+            raise BadDestination(
+                f"--forward {kind}: {kind} is not installed: {install(_EXTRAS[kind])}"
+            )
+        kinds[kind] += 1
+        label = kind if kinds[kind] == 1 else f"{kind}-{kinds[kind]}"
+        found[label] = _destination(kind, place)
+    if len({each.key for each in found.values()}) < len(found):
+        raise BadDestination("--forward: the same destination is named twice")
+    return found
+
+
+def _destination(kind: str, place: str) -> ForwardDestination:
+    if kind == "tensorboard":
+        from ampmon_server.background.forwarding.tensorboard import TensorBoard
+
+        return TensorBoard(Path(place).expanduser().absolute())
+    from ampmon_server.background.forwarding.mlflow import MLflow
+
+    return MLflow(place)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ampmon_server.background.forwarding.destinations import Rejected
+from ampmon_server.background.forwarding.forwarder import Rejected
 from ampmon_server.store import Portion
 
 
