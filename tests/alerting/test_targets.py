@@ -9,8 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from ampmon_server.alerting.reading import BadAlerts, read
-from ampmon_server.alerting.targets import ENCRYPTED, PLAIN, BadTarget, Target, check
+from ampmon_server.alerting.targets import (
+    ENCRYPTED,
+    PLAIN,
+    BadAlerts,
+    BadTarget,
+    Target,
+    check,
+    read,
+)
 from receiver import written
 
 

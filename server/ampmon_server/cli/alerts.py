@@ -12,8 +12,7 @@ from typing import Any
 from ampmon.errors import ConfigurationError
 from ampmon_server.alerting import messages
 from ampmon_server.alerting.delivery import DeliveryOutcome, deliver, words
-from ampmon_server.alerting.reading import BadAlerts, read
-from ampmon_server.alerting.targets import Alerts, Target
+from ampmon_server.alerting.targets import Alerts, BadAlerts, Target, read
 from ampmon_server.cli.token import add_command, answered, asked, shown, table
 from ampmon_server.client.client import ClientError, RequestRefused
 

@@ -12,8 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import replace
 
 from ampmon.config import data_directory
-from ampmon_server.alerting.reading import BadAlerts, read
-from ampmon_server.alerting.targets import Alerts
+from ampmon_server.alerting.targets import Alerts, BadAlerts, read
 from ampmon_server.background.forwarding.forwarder import BadDestination, opened
 from ampmon_server.cli import proxies
 from ampmon_server.cli.listening import CannotListen, address, listening
