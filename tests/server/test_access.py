@@ -182,7 +182,7 @@ class Walk:
     def _mute(self, path: str) -> str:
         if "{mute_id}" not in path:
             return ""
-        kept, _ = self._store.mute(Mute.new(self._run, None, None, None), "ada")
+        kept, _ = self._store.mute(Mute(self._run, None, None, None), "ada")
         return str(kept.mute_id)
 
     def _with(self, call: str, run_id: UUID) -> dict[str, Any]:

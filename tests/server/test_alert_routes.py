@@ -103,7 +103,7 @@ def test_what_got_worse_while_muted_was_told_before(client: TestClient, store: S
     assert taken is not None
     store.settle(taken, DeliveryOutcome())
     (before,) = client.get(path).json()["alerts"]
-    mute, _ = store.mute(Mute.new(run_id, None, None, None), "ada")
+    mute, _ = store.mute(Mute(run_id, None, None, None), "ada")
     judge(store, run_id, "critical")
     (worse,) = client.get(path).json()["alerts"]
     assert worse["severity"] == "critical"

@@ -182,7 +182,7 @@ def test_a_run_that_ended_ends_its_alerts(store: Store) -> None:
 def test_a_deleted_run_is_told_of_no_more(store: Store) -> None:
     """Deleting a run removes its messages and mutes at once. Clearing it removes its alerts."""
     run_id = trained(store)
-    store.mute(Mute.new(run_id, None, "silent", None), "ada")
+    store.mute(Mute(run_id, None, "silent", None), "ada")
     store.keep(run_id, found("critical"), TO)
     store.delete(run_id)
 
@@ -345,10 +345,10 @@ def test_what_is_muted_fires_unheard(store: Store, what: str) -> None:
     """A mute of a run, project, rule or all stops messages of the alerts it covers, until it is lifted."""
     run_id, other = trained(store), trained(store, project="text")
     wanted = {
-        "run": Mute.new(run_id, None, None, None),
-        "project": Mute.new(None, "vision", None, now() + HOUR),
-        "rule": Mute.new(None, "vision", "skip_rate", None),
-        "all": Mute.new(None, None, None, None),
+        "run": Mute(run_id, None, None, None),
+        "project": Mute(None, "vision", None, now() + HOUR),
+        "rule": Mute(None, "vision", "skip_rate", None),
+        "all": Mute(None, None, None, None),
     }[what]
     kept, change = store.mute(wanted, "ada")
     assert (change is None) == (what != "run")
@@ -377,7 +377,7 @@ def test_what_is_muted_is_not_sent_from_the_queue(store: Store, queued: str) -> 
         settled(store)
         store.keep(trained(store), found("critical"), alerts_to(OWN))
         assert store.take("own", hourly, None) is None
-    mute, _ = store.mute(Mute.new(None, "vision", None, None), "ada")
+    mute, _ = store.mute(Mute(None, "vision", None, None), "ada")
     later(store, 2 * HOUR)
 
     assert (store.messages_due(), store.take("own", hourly, None)) == (set(), None)
@@ -393,7 +393,7 @@ def test_what_ended_while_muted_is_not_told_as_firing(store: Store) -> None:
     run_id = trained(store)
     store.keep(run_id, found("critical"), alerts_to(OWN))
     settled(store, "unreachable")
-    mute, _ = store.mute(Mute.new(run_id, None, "skip_rate", None), "ada")
+    mute, _ = store.mute(Mute(run_id, None, "skip_rate", None), "ada")
     store.keep(run_id, found(), alerts_to(OWN))
     store.lift(mute)
     later(store, HOUR)
@@ -414,7 +414,7 @@ def test_what_returned_while_muted_is_told_if_nobody_knew(store: Store) -> None:
     store.keep(knows, found("critical"), alerts_to(OWN))
     settled(store)
     store.keep(missed, found("critical"), alerts_to(OWN))
-    mute, _ = store.mute(Mute.new(None, None, None, None), "ada")
+    mute, _ = store.mute(Mute(None, None, None, None), "ada")
     for findings in (found(), found("critical")):
         for run_id in (knows, missed):
             store.keep(run_id, findings, alerts_to(OWN))
@@ -437,7 +437,7 @@ def test_what_is_under_way_when_its_alert_ends_is_not_retried(
     store.keep(run_id, found("critical"), alerts_to(OWN))
     taken = store.take("own", 20, None)
     assert taken is not None
-    mute, _ = store.mute(Mute.new(run_id, None, None, None), "ada")
+    mute, _ = store.mute(Mute(run_id, None, None, None), "ada")
     store.keep(run_id, found(), alerts_to(OWN))
     store.settle(taken, outcome)
     store.lift(mute)
@@ -452,7 +452,7 @@ def test_a_mute_takes_the_place_of_another(store: Store) -> None:
     """Muting the same run and rule again replaces the mute and keeps its id."""
     run_id = trained(store)
     first, _, kept = (
-        store.mute(Mute.new(run_id, None, rule, until), "ada")[0]
+        store.mute(Mute(run_id, None, rule, until), "ada")[0]
         for rule, until in (("silent", None), (None, None), ("silent", now() + HOUR))
     )
 
@@ -468,9 +468,9 @@ def test_mutes_are_listed_for_who_may_see_their_projects(store: Store) -> None:
     """A project's mutes are listed only for that project, global mutes for all. Long-ended mutes are deleted."""
     run_id = trained(store)
     for mute in (
-        Mute.new(run_id, None, None, None),
-        Mute.new(None, "text", None, None),
-        Mute.new(None, None, "silent", now() - 30 * 24 * HOUR),
+        Mute(run_id, None, None, None),
+        Mute(None, "text", None, None),
+        Mute(None, None, "silent", now() - 30 * 24 * HOUR),
     ):
         store.mute(mute, "ada")
 
@@ -485,7 +485,7 @@ def test_open_alerts_are_listed(store: Store) -> None:
     run_id, other = trained(store), trained(store, project="text")
     store.keep(run_id, found("critical"), TO)
     store.keep(other, found("warning"), SLOW)
-    store.mute(Mute.new(None, "text", None, None), "ada")
+    store.mute(Mute(None, "text", None, None), "ada")
     listed = {
         subject.project: (
             [alert.state for alert, _ in stand.alerts.values()],

@@ -280,8 +280,8 @@ def alarmed(store: Store, run_id: UUID) -> None:
     taken = store.take("own", 20, None)
     assert taken is not None
     assert store.settle(taken, DeliveryOutcome())
-    mute, _ = store.mute(Mute.new(run_id, None, None, None), "ada")
-    store.mute(Mute.new(PLAIN, None, None, None), "ada")
+    mute, _ = store.mute(Mute(run_id, None, None, None), "ada")
+    store.mute(Mute(PLAIN, None, None, None), "ada")
     store.alerts(run_id), store.mutes(), store.find_mute(mute.mute_id), store.lift(mute)
     store.firing(), store.open_alerts(10), store.runs_to_judge(), store.target_states()
     store.messages(10, {"vision"}, sent=True), store.messages(10, sent=False)

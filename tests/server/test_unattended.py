@@ -207,7 +207,7 @@ def test_archiving_a_run_ends_its_alerts(store: Store) -> None:
 def test_a_run_that_cannot_be_judged_is_spared(store: Store) -> None:
     """A run that cannot be judged is retried only after an hour."""
     run_id = trained(store, ended="crashed")
-    mute, _ = store.mute(Mute.new(run_id, None, "crashed", None), "ada")
+    mute, _ = store.mute(Mute(run_id, None, "crashed", None), "ada")
     judge(store, lambda: store.firing() == 1)
     with engine.writing(store._engine) as connection:
         connection.execute(update(alerts).values(found="{"))
@@ -251,7 +251,7 @@ def test_what_a_mute_kept_back_is_told_once_it_ends(store: Store) -> None:
     """Alerts held back by a mute are sent once it ends, is lifted or is cut short."""
     lifted, cut, ended, muted = (trained(store, ended="crashed") for _ in range(4))
     held, *_ = (
-        store.mute(Mute.new(run_id, None, "crashed", until), "ada")[0]
+        store.mute(Mute(run_id, None, "crashed", until), "ada")[0]
         for run_id, until in (
             (lifted, None),
             (cut, None),
@@ -262,7 +262,7 @@ def test_what_a_mute_kept_back_is_told_once_it_ends(store: Store) -> None:
     judge(store, lambda: store.firing() == 4)
     assert (told(store), store.runs_to_judge()) == (set(), [])
     store.lift(held)
-    store.mute(Mute.new(cut, None, "crashed", now()), "ada")
+    store.mute(Mute(cut, None, "crashed", now()), "ada")
     later(store, 99 * 3600)
 
     judge(store, lambda: told(store) == {lifted, cut, ended})

@@ -165,7 +165,7 @@ async def make_mute(
     if wanted.run_id is not None and wanted.project is not None:
         return problem(422, "Send a run or a project, not both.", field="project")
     await _check_mutes(service, caller, wanted.run_id, wanted.project)
-    mute = Mute.new(wanted.run_id, wanted.project, wanted.rule, wanted.until)
+    mute = Mute(wanted.run_id, wanted.project, wanted.rule, wanted.until)
     who = _name_of(caller)
     kept, change = await service.writer.run(lambda: service.store.mute(mute, who))
     _publish(service, change)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -28,32 +28,20 @@ KEPT_US = 7 * 24 * 3600 * 1_000_000
 """How long an ended mute stays listed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Mute:
-    """Alerts that are not sent. None means any run, project or rule, or for ever. Times are us since the epoch."""
+    """Alerts that are not sent. None means any run, project or rule, or for ever. Times are us since the epoch.
 
-    mute_id: UUID
+    ``made`` and ``made_by`` are set when it is stored.
+    """
+
     run_id: UUID | None
     project: str | None
     rule: str | None
     until: int | None
-    made: int
-    made_by: str
-
-    @classmethod
-    def new(
-        cls, run_id: UUID | None, project: str | None, rule: str | None, until: int | None
-    ) -> Mute:
-        """A mute that is not stored yet, without `made` and `made_by`."""
-        return cls(
-            mute_id=uuid4(),
-            run_id=run_id,
-            project=project,
-            rule=rule,
-            until=until,
-            made=0,
-            made_by="",
-        )
+    made: int = 0
+    made_by: str = ""
+    mute_id: UUID = field(default_factory=uuid4)
 
     def holds(self, run_id: UUID, project: str, now: int) -> bool:
         """Whether the mute applies to a run now, for the rules that it covers. `muted` is the same in SQL."""
@@ -152,12 +140,6 @@ def tidy(connection: Connection, now: int) -> None:
 
 
 def _mute(row: Row[Any]) -> Mute:
-    return Mute(
-        mute_id=UUID(bytes=row.mute_id),
-        run_id=None if row.of_run is None else UUID(bytes=row.of_run),
-        project=row.project,
-        rule=row.rule,
-        until=row.until,
-        made=row.made,
-        made_by=row.made_by,
-    )
+    run_id = None if row.of_run is None else UUID(bytes=row.of_run)
+    mute_id = UUID(bytes=row.mute_id)
+    return Mute(run_id, row.project, row.rule, row.until, row.made, row.made_by, mute_id)
