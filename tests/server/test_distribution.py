@@ -45,10 +45,10 @@ OVER_RUNS = {
     "store.forwarding.behind": "the runs that a destination lacks something of, by time of change",
     "store.streams.state._read": "what other server processes did: the cursor that is polled, and runs of notices",
     "store.admin.prune.due": "runs that are old",
-    "store.admin.removing.deleted": "runs that are deleted",
+    "store.admin.prune.deleted": "runs that are deleted",
     "store.admin.verify.runs": "the runs to verify",
-    "store.admin.strays._unowned": "rows of no run, which no key finds",
-    "store.admin.strays._run_ids": "the same",
+    "store.admin.verify._unowned": "rows of no run, which no key finds",
+    "store.admin.verify._run_ids": "the same",
 }
 """Every function with a statement over several runs. None of them serves ingest or requests for one run."""
 

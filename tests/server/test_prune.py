@@ -22,8 +22,7 @@ from ampmon_server.model.aggregates.updates import count
 from ampmon_server.queries.whatif_reader import Measured, measured
 from ampmon_server.settings import Settings
 from ampmon_server.store import Busy, Edit, Failures, Keep, NotFound, PruneTask, Store, Verification
-from ampmon_server.store.admin import removing
-from ampmon_server.store.admin.prune import DAY_US
+from ampmon_server.store.admin.prune import DAY_US, ROWS_MAX
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.pages.windows import Stretch
@@ -495,9 +494,9 @@ def test_no_transaction_removes_more_than_a_part(store: Store, trainer: Trainer)
     """No step of pruning or clearing removes more than ROWS_MAX rows."""
     age(store, trainer)
     (due,) = store.due(BOTH)
-    assert max(store.prune(due)) <= removing.ROWS_MAX
+    assert max(store.prune(due)) <= ROWS_MAX
     store.delete(trainer.run_id)
-    assert max(store.clear(trainer.run_id)) <= removing.ROWS_MAX
+    assert max(store.clear(trainer.run_id)) <= ROWS_MAX
 
 
 @pytest.mark.storage

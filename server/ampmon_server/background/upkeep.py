@@ -51,7 +51,7 @@ async def _sweep(store: Store, writer: Writer, keep: Keep) -> None:
 async def _prune(store: Store, writer: Writer, due: PruneTask) -> None:
     if not await asyncio.to_thread(store.left, due):
         return
-    finding = await asyncio.to_thread(store.unsound, due)
+    finding = await asyncio.to_thread(store.unsound, due.run_id)
     if finding is None:
         await drain(writer, store.prune(due))
     else:

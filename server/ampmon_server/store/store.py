@@ -19,8 +19,7 @@ from ampmon_server.settings import Settings
 from ampmon_server.store import access
 from ampmon_server.store.admin import prune
 from ampmon_server.store.admin.notices import PostgresNotices
-from ampmon_server.store.admin.prune import PruneTask
-from ampmon_server.store.admin.pruning import PruneCalls
+from ampmon_server.store.admin.prune import PruneCalls, PruneTask
 from ampmon_server.store.alerts import judgements
 from ampmon_server.store.engine import engine, opening
 from ampmon_server.store.engine.calls import reads, writes

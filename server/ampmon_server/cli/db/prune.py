@@ -100,7 +100,7 @@ def _prune(
         space = bar.add_task("giving space back", total=None, visible=cuts)
         for one in sizes:
             with failures.of(one):
-                finding = pruning.unsound(one)
+                finding = pruning.unsound(one.run_id)
                 if finding is not None:
                     print(f"not pruned: {finding}", file=sys.stderr)
                     continue

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
+from uuid import UUID
 
 import numpy as np
 from sqlalchemy import Connection, Table, bindparam, select
 
 from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.store.admin.defect import REPAIR, RESTORE, Defect
+from ampmon_server.store.engine import postgresql
 from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages import pyramid as levels
@@ -47,6 +49,17 @@ def defects(connection: Connection, run_id: bytes, *, mending: bool = False) -> 
                 yield from _Comparison(name, series, mending).defects()
         except Damaged as error:
             yield Defect(table.name, str(error), RESTORE)
+
+
+def unsound(connection: Connection, run_id: UUID) -> Defect | None:
+    """Return the first defect in the cells of a run, or None if they are sound or the run is deleted."""
+    postgresql.lift_timeouts(connection)
+    runs = tables.runs.c
+    kept = select(runs.run_id).where(runs.run_id == run_id.bytes, runs.deleted == 0)
+    if connection.scalar(kept) is None:
+        return None
+    first = next(defects(connection, run_id.bytes), None)
+    return None if first is None else first.of_run(run_id)
 
 
 def _updates(connection: Connection, run_id: bytes) -> Named:

@@ -19,14 +19,17 @@ from sqlalchemy import (
     Engine,
     Row,
     Table,
+    and_,
+    delete,
     func,
     select,
+    tuple_,
     update,
 )
 
-from ampmon_server.store.admin import removing
-from ampmon_server.store.admin.removing import Removal
+from ampmon_server.store.admin import derived
 from ampmon_server.store.engine import engine
+from ampmon_server.store.engine.calls import Calls, reads
 from ampmon_server.store.engine.errors import Busy
 from ampmon_server.store.pages.pages import PAGE_BITS, edge_of
 from ampmon_server.store.pages.pyramid import BITS, THIN
@@ -34,6 +37,7 @@ from ampmon_server.store.samples import parameter_rollups
 from ampmon_server.store.schema.tables import (
     gradient_blocks,
     gradient_totals,
+    metadata,
     module_blocks,
     runs,
     scalar_pages,
@@ -47,7 +51,65 @@ from ampmon_server.store.streams.scalers import scalers_of
 DAY_US = 86_400 * 1_000_000
 IN_A_ROW_MAX = 3
 """After this many consecutive failures, the database itself counts as unusable."""
+ROWS_MAX = 2000
+BLOCKS_MAX = 64
+"""Rows or blocks deleted in one transaction. A block takes many pages of the file, and deleting it reads its row."""
+
+DATA = [table for table in metadata.sorted_tables if "run_id" in table.c and table is not runs]
+"""The tables with data of runs. Streams come last, so `deleted` still finds a run after an interruption."""
+DATA.sort(key=lambda table: table is streams)
+
 _SAMPLES = (gradient_totals, gradient_blocks, module_blocks)
+_LARGE = {*_SAMPLES, scalar_pages, update_pages}
+
+
+# -- removing ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """The rows of one table and one run that match ``of``."""
+
+    table: Table
+    of: ColumnElement[bool]
+
+    @property
+    def at_once(self) -> int:
+        large = self.table in _LARGE or "level" in self.table.c
+        return BLOCKS_MAX if large else ROWS_MAX
+
+    def some(self, connection: Connection) -> int:
+        """Delete the first `at_once` of the remaining rows and return how many were deleted."""
+        _, *key = self.table.primary_key
+        which = self.of
+        following = select(*key).where(which).order_by(*key).offset(self.at_once).limit(1)
+        first_kept = connection.execute(following).first()
+        if first_kept is not None:
+            which = and_(which, tuple_(*key) < tuple_(*first_kept))
+        return connection.execute(delete(self.table).where(which)).rowcount
+
+
+def all_of(database: Engine, removals: list[Removal]) -> Iterator[int]:
+    """Delete all rows, a transaction at a time, and yield how many rows each deletes. Raises Busy."""
+    for removal in removals:
+        removed = removal.at_once
+        while removed >= removal.at_once:
+            removed = engine.write(database, removal.some)
+            yield removed
+
+
+def removals_of(run_id: bytes) -> list[Removal]:
+    """Return the removals of all data of a run except its own row."""
+    return [Removal(table, table.c.run_id == run_id) for table in DATA]
+
+
+def deleted(connection: Connection) -> list[bytes]:
+    """Return the ids of deleted runs whose data is not all removed."""
+    left = select(streams.c.run_id).where(streams.c.run_id == runs.c.run_id).exists()
+    return list(connection.scalars(select(runs.c.run_id).where(runs.c.deleted == 1, left)))
+
+
+# -- pruning -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +209,7 @@ def due(connection: Connection, keep: Keep) -> list[PruneTask]:
     old = select(table.run_id, table.name, table.silent_after, table.update_us).where(
         table.deleted == 0, run_state.heard_before(max(rows_before, samples_before))
     )
-    found = [
-        PruneTask(UUID(bytes=run_id), "", deleted=True) for run_id in removing.deleted(connection)
-    ]
+    found = [PruneTask(UUID(bytes=run_id), "", deleted=True) for run_id in deleted(connection)]
     for run in connection.execute(old.order_by(table.silent_after)):
         heard = run_state.heard(run)
         rows, samples = heard < rows_before, heard < samples_before
@@ -169,8 +229,12 @@ def _some(connection: Connection, removal: Removal) -> bool:
 
 def size(connection: Connection, one: PruneTask) -> PruneSize:
     """Count what pruning a run removes. Counts every row."""
-    removals = removing.of_run(one.run_id.bytes) if one.deleted else _removals(connection, one)
+    removals = _removals(connection, one)
     return sum((_size(connection, each.table, each.of) for each in removals), start=PruneSize())
+
+
+def _removals(connection: Connection, one: PruneTask) -> list[Removal]:
+    return removals_of(one.run_id.bytes) if one.deleted else _before(_cuts(connection, one), one)
 
 
 def _size(connection: Connection, table: Table, of: ColumnElement[bool]) -> PruneSize:
@@ -194,7 +258,7 @@ def prune(database: Engine, one: PruneTask) -> Iterator[int]:
     interrupted one leaves.
     """
     if one.deleted:
-        yield from removing.all_of(database, removing.of_run(one.run_id.bytes))
+        yield from all_of(database, removals_of(one.run_id.bytes))
         return
 
     def mark(connection: Connection) -> list[Removal]:
@@ -203,7 +267,7 @@ def prune(database: Engine, one: PruneTask) -> Iterator[int]:
             return []
         return _marked(connection, one)
 
-    yield from removing.all_of(database, engine.write(database, mark))
+    yield from all_of(database, engine.write(database, mark))
 
 
 def _marked(connection: Connection, one: PruneTask) -> list[Removal]:
@@ -218,12 +282,12 @@ def _marked(connection: Connection, one: PruneTask) -> list[Removal]:
         )
         connection.execute(statement.values(rows_from=cut.rows, samples_from=cut.samples))
     run_state.increment_version(connection, one.run_id)
-    return _removals(connection, one)
+    return _before(cuts, one)
 
 
-def _removals(connection: Connection, one: PruneTask) -> list[Removal]:
+def _before(cuts: list[_Cut], one: PruneTask) -> list[Removal]:
     found = []
-    for cut in _cuts(connection, one):
+    for cut in cuts:
         number = cut.rows >> PAGE_BITS
         for table, old in (
             (scalar_pages, (scalar_pages.c.bucket < number) & _is_overtaken()),
@@ -298,3 +362,16 @@ def _samples_from(connection: Connection, one: PruneTask, together: list[Row[Any
     ]
     bits = BITS * THIN.stop
     return min((last for last in lasts if last is not None), default=0) >> bits << bits
+
+
+class PruneCalls(Calls):
+    """Calls that prune old runs, for the server's hourly pruning and for `ampmon db prune`."""
+
+    due = reads(due)
+    left = reads(left)
+    unsound = reads(derived.unsound)
+    """To check before pruning, which leaves only the aggregates."""
+
+    def prune(self, one: PruneTask) -> Iterator[int]:
+        """Prune a run, one short transaction per step, and yield how many rows each removes."""
+        return prune(self._engine, one)

@@ -9,11 +9,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from ampmon_server.settings import Settings
-from ampmon_server.store.admin import prune, verify
-from ampmon_server.store.admin.defect import Defect
-from ampmon_server.store.admin.prune import PruneSize, PruneTask
+from ampmon_server.store.admin import prune
+from ampmon_server.store.admin.prune import PruneCalls, PruneSize, PruneTask
 from ampmon_server.store.engine import engine, opening, postgresql
-from ampmon_server.store.engine.calls import Calls, reads
 from ampmon_server.store.engine.errors import Busy
 from ampmon_server.store.engine.opening import Opened
 from ampmon_server.store.schema.tables import metadata
@@ -23,24 +21,6 @@ PAGES_AT_ONCE = 2000
 """Free pages of an SQLite file (8 MB) that one transaction moves to its end and cuts off."""
 
 _INCREMENTAL = 2
-
-
-class PruneCalls(Calls):
-    """Calls that prune old runs, for the server's hourly pruning and for `ampmon db prune`."""
-
-    due = reads(prune.due)
-    left = reads(prune.left)
-
-    def unsound(self, due: PruneTask) -> Defect | None:
-        """Return the first defect in the aggregates of a run, or None. Reads the whole run.
-
-        Check this before pruning, which leaves only the aggregates.
-        """
-        return verify.unsound(self._engine, due.run_id)
-
-    def prune(self, due: PruneTask) -> Iterator[int]:
-        """Prune a run, one short transaction per step, and yield how many rows each removes."""
-        return prune.prune(self._engine, due)
 
 
 class Pruning(PruneCalls):

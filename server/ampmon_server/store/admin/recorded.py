@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from sqlalchemy import Connection, Row, Table, select, update
+from sqlalchemy import Connection, Row, Table, select, tuple_, update
 
 from ampmon_server.model.aggregates.updates import Counts
 from ampmon_server.model.series import Flags, Ints
-from ampmon_server.store.admin.defect import REPAIR, RESTORE, Defect, in_order
+from ampmon_server.store.admin.defect import REPAIR, RESTORE, Defect
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages import packing, ranges
 from ampmon_server.store.pages.pages import AT_ONCE, PAGE_BITS, PagedSeries, Rows, last_of_each_step
@@ -40,6 +40,19 @@ _BLOCKS_AT_ONCE = 64
 
 _Place: TypeAlias = tuple[int, int]
 """Stream and attempt."""
+
+
+def _in_order(
+    connection: Connection, table: Table, run_id: bytes, at_once: int
+) -> Iterator[Row[Any]]:
+    """Yield the rows of a run in order of the table's primary key, reading ``at_once`` rows with each statement."""
+    _, *key = table.primary_key
+    statement = select(table).where(table.c.run_id == run_id).order_by(*key).limit(at_once)
+    following = statement
+    while rows := connection.execute(following).all():
+        yield from rows
+        last = (getattr(rows[-1], column.name) for column in key)
+        following = statement.where(tuple_(*key) > tuple_(*last))
 
 
 # -- pages -------------------------------------------------------------------------------------------------------------
@@ -102,7 +115,7 @@ def read_rows(connection: Connection, run_id: bytes, *, mending: bool = False) -
         (updates.PAGES, found.note_updates),
         (scalars.PAGES, found.note_scalars),
     ):
-        for row in in_order(connection, paged.table, run_id, AT_ONCE):
+        for row in _in_order(connection, paged.table, run_id, AT_ONCE):
             try:
                 rows = paged.opened(row.bucket, row.data)
             except Damaged as error:
@@ -283,7 +296,7 @@ def of_samples(connection: Connection, run_id: bytes) -> Iterator[Defect]:
     for table, steps_of in _STEPS.items():
         found = sampled[table] = defaultdict(list)
         before: dict[_Place, int] = {}
-        for row in in_order(connection, table, run_id, _BLOCKS_AT_ONCE):
+        for row in _in_order(connection, table, run_id, _BLOCKS_AT_ONCE):
             steps = f"steps {row.first_step} to {row.last_step}"
             where, place = f"{table.name}, stream {row.stream}, {steps}", (row.stream, row.attempt)
             try:

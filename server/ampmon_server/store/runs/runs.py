@@ -222,7 +222,7 @@ def ask(connection: Connection, run_id: UUID) -> Change:
 def mark_deleted(connection: Connection, run_id: UUID) -> Change:
     """Delete a run and leave a tombstone, so that late records do not recreate it. Raises NotFound.
 
-    The run's data is no longer visible, but still has to be removed: see `store.admin.removing`.
+    The run's data is no longer visible, but still has to be removed: see `store.admin.prune`.
     """
     row = find(connection, run_id, held=True)
     connection.execute(
