@@ -22,7 +22,7 @@ from ampmon_server.store.admin.notices import PostgresNotices
 from ampmon_server.store.admin.prune import PruneCalls, PruneTask
 from ampmon_server.store.alerts import judgements
 from ampmon_server.store.engine import engine, opening
-from ampmon_server.store.engine.calls import reads, writes
+from ampmon_server.store.engine.engine import reads, writes
 from ampmon_server.store.engine.errors import Unusable
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.forwarding import Forwarding

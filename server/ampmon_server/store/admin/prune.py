@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from ampmon_server.store.admin import derived
 from ampmon_server.store.engine import engine
-from ampmon_server.store.engine.calls import Calls, reads
+from ampmon_server.store.engine.engine import Calls, reads
 from ampmon_server.store.engine.errors import Busy
 from ampmon_server.store.pages.pages import PAGE_BITS, edge_of
 from ampmon_server.store.pages.pyramid import BITS, THIN

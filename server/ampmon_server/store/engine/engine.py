@@ -7,9 +7,9 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import lru_cache
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import (
     URL,
@@ -44,6 +44,7 @@ _SERVER = re.compile(r"connection to server (at|on) .*? failed: ")
 
 _ENGINES = {"sqlite": sqlite, "postgresql": postgresql}
 
+Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 Row = tuple[Any, ...]
@@ -87,32 +88,29 @@ def open_engine(url: URL) -> Engine:
     )
 
 
-@contextmanager
-def reading(engine: Engine) -> Iterator[Connection]:
+def reading(engine: Engine) -> AbstractContextManager[Connection]:
     """Open one consistent snapshot of the database. Raises Busy if it cannot be read now."""
-    of = _ENGINES[engine.dialect.name]
-    options = of.READS
-    with _busy_as_such(engine), engine.connect() as opened:
-        of.confirm(engine)
-        connection = opened.execution_options(**options)
-        with connection.begin():
-            yield connection
+    return _transaction(engine, writes=False)
 
 
-@contextmanager
-def writing(engine: Engine) -> Iterator[Connection]:
+def writing(engine: Engine) -> AbstractContextManager[Connection]:
     """Open a transaction, committed at the end. Raises Busy, with nothing written, if the database is locked or full.
 
     Also raises Busy if the database file was removed or replaced meanwhile, so that the rows are lost.
     """
+    return _transaction(engine, writes=True)
+
+
+@contextmanager
+def _transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
     of = _ENGINES[engine.dialect.name]
-    options = of.WRITES
     with _busy_as_such(engine), engine.connect() as opened:
         of.confirm(engine)
-        connection = opened.execution_options(**options)
+        connection = opened.execution_options(**(of.WRITES if writes else of.READS))
         with connection.begin():
             yield connection
-        of.confirm(engine)
+        if writes:
+            of.confirm(engine)
 
 
 def write(
@@ -162,6 +160,43 @@ def _busy_as_such(engine: Engine) -> Iterator[None]:
 def _line(error: BaseException) -> str:
     words = _SERVER.sub("", " ".join(str(error).split())) or type(error).__name__
     return f"{words}; `ampmon db verify` says where" if "malformed" in words else words
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+
+
+class Calls:
+    """Base of classes that have a database, for methods made by `reads` and `writes`. Every call may raise Busy."""
+
+    _engine: Engine
+
+
+def reads(
+    function: Callable[Concatenate[Connection, Given], Result],
+) -> Callable[Concatenate[Calls, Given], Result]:
+    """Return a method that calls ``function`` with one consistent snapshot of the database."""
+
+    @wraps(function)
+    def method(self: Calls, /, *given: Given.args, **named: Given.kwargs) -> Result:
+        with reading(self._engine) as connection:
+            return function(connection, *given, **named)
+
+    return method
+
+
+def writes(
+    function: Callable[Concatenate[Connection, Given], Result],
+) -> Callable[Concatenate[Calls, Given], Result]:
+    """Return a method that calls ``function`` in a committed transaction, and retries it after a conflict."""
+
+    @wraps(function)
+    def method(self: Calls, /, *given: Given.args, **named: Given.kwargs) -> Result:
+        return write(self._engine, lambda connection: function(connection, *given, **named))
+
+    return method
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
 
 
 def fetch(

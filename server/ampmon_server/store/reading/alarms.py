@@ -16,8 +16,7 @@ from ampmon_server.store.alerts.alerts import DueRun
 from ampmon_server.store.alerts.mutes import Mute
 from ampmon_server.store.alerts.outbox import DeliveryState
 from ampmon_server.store.engine import engine
-from ampmon_server.store.engine.calls import Calls, reads, writes
-from ampmon_server.store.engine.engine import now_us
+from ampmon_server.store.engine.engine import Calls, now_us, reads, writes
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.runs import runs
 from ampmon_server.store.streams.state import Change, move_on

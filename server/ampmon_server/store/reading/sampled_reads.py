@@ -8,7 +8,7 @@ from uuid import UUID
 from ampmon_server.model.case import ScalePolicy
 from ampmon_server.model.series import ModuleSample, ParameterSample
 from ampmon_server.store.engine import engine
-from ampmon_server.store.engine.calls import Calls
+from ampmon_server.store.engine.engine import Calls
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.runs import cases
