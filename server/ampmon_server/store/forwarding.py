@@ -25,7 +25,7 @@ from sqlalchemy import Connection, Row, and_, insert, select
 
 from ampmon_server.model.aggregates.updates import count
 from ampmon_server.store.engine import engine, postgresql
-from ampmon_server.store.engine.engine import Calls, fetch, insert_rows
+from ampmon_server.store.engine.engine import Calls, fetch, insert_rows, reads, writes
 from ampmon_server.store.engine.numbers import KINDS, join
 from ampmon_server.store.pages import ranges
 from ampmon_server.store.pages.ranges import Range
@@ -116,88 +116,73 @@ class Behind(NamedTuple):
     changed: int
 
 
-class Forwarding(Calls):
-    """Calls for forwarding runs to destinations. Each call is one transaction."""
+def begin(connection: Connection, destination: str) -> None:
+    """Record that forwarding begins now, unless it began before. Runs unchanged since then are not forwarded.
 
-    @contextmanager
-    def forwarding_alone(self, destination: str) -> Iterator[bool]:
-        """Yield whether this process alone may forward to the destination until the block ends."""
-        if self._engine.dialect.name == "sqlite":  # SQLite has a single server process
-            yield True
-            return
-        with engine.writing(self._engine) as connection:
-            yield postgresql.try_lock(connection, destination)
-
-    def begin_forwarding(self, destination: str) -> None:
-        """Record that forwarding begins now, unless it began before. Runs unchanged since then are not forwarded.
-
-        Call it within `forwarding_alone`.
-        """
-        known = select(destinations).where(destinations.c.destination == destination)
+    Call it within `Forwarding.forwarding_alone`.
+    """
+    known = select(destinations).where(destinations.c.destination == destination)
+    if connection.execute(known).first() is None:
         begun = {"destination": destination, "since": engine.now_us()}
-
-        def work(connection: Connection) -> None:
-            if connection.execute(known).first() is None:
-                connection.execute(insert(destinations).values(begun))
-
-        engine.write(self._engine, work)
-
-    def behind(self, destination: str, since: int, limit: int) -> list[Behind]:
-        """Return the first ``limit`` runs that are not completely forwarded and changed at ``since`` or later.
-
-        They are in order of that change.
-        """
-        run, held = of_runs.c, forwarded.c
-        begun = select(destinations.c.since).where(destinations.c.destination == destination)
-        mine = and_(held.run_id == run.run_id, held.destination == destination)
-        statement = (
-            select(run.run_id, run.changed)
-            .outerjoin(forwarded, mine)
-            .where(run.deleted == 0, run.changed >= since, run.changed >= begun.scalar_subquery())
-            .where(held.version.is_(None) | (held.version < run.version))
-            .order_by(run.changed)
-            .limit(limit)
-        )
-        with engine.reading(self._engine) as connection:
-            rows = connection.execute(statement).all()
-        return [Behind(UUID(bytes=run_id), changed) for run_id, changed in rows]
-
-    def portion(self, destination: str, run_id: UUID) -> Portion:
-        """Return the next portion of a run to forward. Raises NotFound."""
-        held = forwarded.c
-        cursor = select(held.ranges, held.position).where(
-            held.run_id == run_id.bytes, held.destination == destination
-        )
-        with engine.reading(self._engine) as connection:
-            run = runs.find(connection, run_id)
-            done, position = connection.execute(cursor).one_or_none() or ("", "")
-            return next_portion(connection, destination, run, done, position)
-
-    def keep_forwarded(self, portion: Portion, position: str) -> None:
-        """Record that a portion was forwarded, and the destination's new ``position``. Raises NotFound."""
-        row = (
-            portion.run_id.bytes,
-            portion.destination,
-            portion.version,
-            portion.ranges,
-            position,
-        )
-
-        def work(connection: Connection) -> None:
-            runs.find(connection, portion.run_id, held=True)
-            insert_rows(connection, forwarded, [row], replace=True)
-
-        engine.write(self._engine, work)
+        connection.execute(insert(destinations).values(begun))
 
 
-def next_portion(
-    connection: Connection, destination: str, run: Row[Any], done: str, position: str
-) -> Portion:
-    """Return the next portion of a run after the cursor ``done``. It has no points if nothing is left."""
+def behind(connection: Connection, destination: str, since: int, limit: int) -> list[Behind]:
+    """Return the first ``limit`` runs that are not completely forwarded and changed at ``since`` or later.
+
+    They are in order of that change.
+    """
+    run, held = of_runs.c, forwarded.c
+    begun = select(destinations.c.since).where(destinations.c.destination == destination)
+    mine = and_(held.run_id == run.run_id, held.destination == destination)
+    rows = connection.execute(
+        select(run.run_id, run.changed)
+        .outerjoin(forwarded, mine)
+        .where(run.deleted == 0, run.changed >= since, run.changed >= begun.scalar_subquery())
+        .where(held.version.is_(None) | (held.version < run.version))
+        .order_by(run.changed)
+        .limit(limit)
+    )
+    return [Behind(UUID(bytes=run_id), changed) for run_id, changed in rows]
+
+
+def keep(connection: Connection, portion: Portion, position: str) -> None:
+    """Record that a portion was forwarded, and the destination's new ``position``. Raises NotFound."""
+    runs.find(connection, portion.run_id, held=True)
+    of = portion.run_id.bytes, portion.destination
+    row = (*of, portion.version, portion.ranges, position)
+    insert_rows(connection, forwarded, [row], replace=True)
+
+
+def next_portion(connection: Connection, destination: str, run_id: UUID) -> Portion:
+    """Return the next portion of a run to forward. It has no points if nothing is left. Raises NotFound."""
+    run, held = runs.find(connection, run_id), forwarded.c
+    of = (held.run_id == run_id.bytes, held.destination == destination)
+    stored = connection.execute(select(held.ranges, held.position).where(*of)).one_or_none()
+    done, position = stored or ("", "")
     cursor: dict[str, list[Range]] = {
         key: [(first, last) for first, last in steps]
         for key, steps in orjson.loads(done or "{}").items()
     }
+    pieces, whole = _next_pieces(connection, run, cursor)
+    return Portion(
+        destination,
+        run_id,
+        run.project,
+        run.name,
+        run.started,
+        None if run.state == "running" else run.state,
+        pieces,
+        position,
+        run.version if whole else 0,
+        orjson.dumps(cursor).decode(),
+    )
+
+
+def _next_pieces(
+    connection: Connection, run: Row[Any], cursor: dict[str, list[Range]]
+) -> tuple[list[Piece], bool]:
+    """The next pieces after the cursor, which moves behind them, and whether nothing remains after them."""
     pieces: list[Piece] = []
     points, whole = 0, True
     for key, attempt, series in _in_order(connection, run):
@@ -215,18 +200,25 @@ def next_portion(
                 cursor[key] = ranges.merge([*cursor.get(key, ()), (first, through)])
                 first = through + 1
             whole = whole and first > last
-    return Portion(
-        destination,
-        UUID(bytes=run.run_id),
-        run.project,
-        run.name,
-        run.started,
-        None if run.state == "running" else run.state,
-        pieces,
-        position,
-        run.version if whole else 0,
-        orjson.dumps(cursor).decode(),
-    )
+    return pieces, whole
+
+
+class Forwarding(Calls):
+    """Calls for forwarding runs to destinations. Each call is one transaction."""
+
+    begin_forwarding = writes(begin)
+    behind = reads(behind)
+    portion = reads(next_portion)
+    keep_forwarded = writes(keep)
+
+    @contextmanager
+    def forwarding_alone(self, destination: str) -> Iterator[bool]:
+        """Yield whether this process alone may forward to the destination until the block ends."""
+        if self._engine.dialect.name == "sqlite":  # SQLite has a single server process
+            yield True
+            return
+        with engine.writing(self._engine) as connection:
+            yield postgresql.try_lock(connection, destination)
 
 
 def _in_order(connection: Connection, run: Row[Any]) -> Iterator[tuple[str, int, _Series]]:
