@@ -85,8 +85,12 @@ def advance(
     changed = {rule: kept[0] for rule, kept in before.items()} != {
         rule: kept[0] for rule, kept in after.items()
     }
-    due = min((each for each in dues if each is not None), default=None)
-    return Advanced(changed, _firing(each for each, _ in after.values()), due)
+    return Advanced(changed, _firing(each for each, _ in after.values()), earliest(dues))
+
+
+def earliest(times: Iterable[int | None]) -> int | None:
+    """The earliest of some times, of which None is never."""
+    return min((each for each in times if each is not None), default=None)
 
 
 def _worth_an_alert(

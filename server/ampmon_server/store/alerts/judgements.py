@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 import orjson
-from sqlalchemy import Column, Connection, select, update
+from sqlalchemy import Connection, select, update
 
 from ampmon import wire
 from ampmon_server.alerting.targets import Alerts
@@ -38,24 +38,6 @@ class Judgement:
     attempts: int | None = None
 
 
-_HELD: tuple[Column[Any], ...] = (
-    runs.c.run_id,
-    runs.c.version,
-    runs.c.attempts,
-    runs.c.last_step,
-    runs.c.findings,
-    runs.c.judged,
-    runs.c.firing,
-    runs.c.alerts_due,
-    runs.c.project,
-    runs.c.name,
-    runs.c.owner,
-    runs.c.state,
-    runs.c.archived,
-    runs.c.last_time,
-)
-
-
 class Kept(NamedTuple):
     """The new version of a run, None if nothing changed, and when its next pending alert may fire."""
 
@@ -73,7 +55,7 @@ def keep(
     """
     now = now_us()
     held = connection.execute(
-        select(*_HELD).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0).with_for_update()
+        select(runs).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0).with_for_update()
     ).one_or_none()
     if held is None or judgement.attempts not in {None, held.attempts}:
         return Kept()
@@ -85,7 +67,9 @@ def keep(
     if to is not None:
         advanced = alerts.advance(connection, held, judgement.findings, now, to)
     # If the run changed since it was read, an earlier stored time stays.
-    due = advanced.due if judged == held.version else _earlier(advanced.due, held.alerts_due)
+    due = (
+        advanced.due if judged == held.version else alerts.earliest([advanced.due, held.alerts_due])
+    )
     values: dict[str, Any] = {"alerts_due": due, "judged": judged}
     stands = (held.findings, held.firing) == (findings.decode(), advanced.firing)
     change = None
@@ -102,11 +86,6 @@ def keep(
     if change is not None or (due, judged) != (held.alerts_due, held.judged):
         connection.execute(update(runs).where(runs.c.run_id == run_id.bytes).values(values))
     return Kept(change, advanced.due)
-
-
-def _earlier(*times: int | None) -> int | None:
-    """The earlier of two times, of which None is never."""
-    return min((each for each in times if each is not None), default=None)
 
 
 def stored(connection: Connection, run_id: bytes) -> tuple[wire.Finding, ...] | None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Column, Connection, Row, select, update
 
 from ampmon_server.store.alerts import mutes, outbox
 from ampmon_server.store.engine.engine import now_us
@@ -106,18 +106,19 @@ class Belonging:
 
 def belonging(connection: Connection, run_id: UUID) -> Belonging:
     """Return the project and owner of a run. Raises NotFound."""
-    of = select(runs.c.project, runs.c.owner)
-    row = connection.execute(
-        of.where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
-    ).one_or_none()
-    if row is None:
-        raise NotFound(f"There is no run {run_id}.")
-    return Belonging(*row)
+    row = find(connection, run_id, runs.c.project, runs.c.owner)
+    return Belonging(row.project, row.owner)
 
 
-def find(connection: Connection, run_id: UUID, *, held: bool = False) -> Row[Any]:
-    """Return the row of a run. With ``held``, lock it until the transaction ends. Raises NotFound."""
-    statement = select(*SUMMARY_COLUMNS).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
+def find(
+    connection: Connection, run_id: UUID, *columns: Column[Any], held: bool = False
+) -> Row[Any]:
+    """Return some columns of a run, or all that a summary needs. Raises NotFound.
+
+    With ``held``, lock its row until the transaction ends.
+    """
+    wanted = select(*(columns or SUMMARY_COLUMNS))
+    statement = wanted.where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
     row = connection.execute(statement.with_for_update() if held else statement).one_or_none()
     if row is None:
         raise NotFound(f"There is no run {run_id}.")
@@ -131,26 +132,16 @@ def status_of(row: Row[Any], now: int) -> Status:
     return status
 
 
-_CONVERTED = {
-    "run_id",
-    "tags",
-    "scale_kind",
-    "archived",
-    "exact",
-    "disabled",
-    "over_budget",
-    "streams",
-}
-_AS_STORED = ({field.name for field in fields(Summary)} & set(runs.c.keys())) - _CONVERTED
-"""Columns that a summary takes over under the same name."""
+_AS_STORED = {field.name for field in fields(Summary)} & set(runs.c.keys())
+"""Columns with the name of a summary's field. Some of their values are converted."""
 
 
 def summary(row: Row[Any], now: int) -> Summary:
     """Return the summary of a row with `SUMMARY_COLUMNS` at ``now``, in us since the epoch."""
     listed = orjson.loads(row.streams)
     scalers = len({entry["scaler"] for entry in listed})
-    return Summary(
-        **{name: getattr(row, name) for name in _AS_STORED},
+    values = {name: getattr(row, name) for name in _AS_STORED}
+    values.update(
         run_id=str(UUID(bytes=row.run_id)),
         tags=orjson.loads(row.tags),
         archived=bool(row.archived),
@@ -171,6 +162,7 @@ def summary(row: Row[Any], now: int) -> Summary:
         over_budget=bool(row.over_budget),
         streams=listed,
     )
+    return Summary(**values)
 
 
 def read_versions(
