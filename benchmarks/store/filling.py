@@ -1,4 +1,4 @@
-"""Fills a store with a long run, far faster than ingest could: rows in bulk, then the store's own rebuild of rollups.
+"""Fills a store with a long run, far faster than ingest could: rows in bulk, then the store's own repair of rollups.
 
 The first batch is ingested, so ingest itself creates the attempt and the stream.
 """
@@ -17,21 +17,21 @@ from ampmon import wire
 from ampmon.numerics.histogram import Statistics
 from ampmon_server.model.aggregates.updates import ROWS, Rows
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store
+from ampmon_server.store import Store, Verification
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.engine import insert_rows
+from ampmon_server.store.engine.opening import Opened
 from ampmon_server.store.ingest import ingest
 from ampmon_server.store.ingest.remembered import Remembered
 from ampmon_server.store.ingest.roster import Roster
 from ampmon_server.store.pages.packing import Sample
-from ampmon_server.store.samples import gradients
+from ampmon_server.store.samples import gradients, parameter_rollups
 from ampmon_server.store.schema.tables import ledger, metadata, module_blocks, skips
 from ampmon_server.store.streams import attempts
 from ampmon_server.store.streams import state as run_state
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import StreamSource
 from ampmon_server.store.streams.state import RunState
-from ampmon_server.store.updates import rollups
 from ampmon_server.store.updates import scalars as logged
 from ampmon_server.store.updates.updates import PAGES
 from benchmarks.paired import shown
@@ -64,6 +64,7 @@ def fill(settings: Settings, runs: Sequence[tuple[Track, Real]]) -> list[UUID]:
         filling = _Filling(track, real)
         with engine.writing(database) as connection:
             filling.fill(connection)
+        Verification(Opened("", database, None, None)).repair(filling.run_id)
         made.append(filling.run_id)
     database.dispose()
     return made
@@ -132,8 +133,6 @@ class _Filling:
         if connection.dialect.name == "postgresql":  # as autovacuum does during normal ingest
             _unhurried(connection)
             connection.exec_driver_sql("ANALYZE")
-        for rebuild in shown([rollups.rebuild, logged.rebuild], "rollups"):
-            rebuild(connection, self.run_id.bytes)
 
     def _first(self) -> wire.Batch:
         attempt_id = uuid4()
@@ -230,6 +229,7 @@ class _Filling:
     def _put_samples(
         self, connection: Connection, state: RunState, attempt: Attempt, stream: StreamSource
     ) -> None:
+        parameter_rollups.add_names(connection, state.run_id, stream, attempt.number)
         chance = np.random.default_rng(2)
         steps = range(SAMPLED_EVERY, len(self._track), SAMPLED_EVERY)
         chunks = range(0, len(steps), _SAMPLES)

@@ -35,7 +35,6 @@ from ampmon_server.store.samples.parameter_packing import ParameterPart
 from ampmon_server.store.samples.samples import read_series
 from ampmon_server.store.streams import scalers
 from ampmon_server.store.streams.scalers import Scaler, StreamSource
-from ampmon_server.store.updates import rollups
 from batches import START, Trainer, statistics
 from databases import provide
 
@@ -339,8 +338,12 @@ def test_rollups_are_rebuilt_as_they_were(settings: Settings, store: Store) -> N
     with database.begin() as connection:
         before = connection.execute(pages).all()
         connection.execute(text("DELETE FROM gradient_rollups"))
-        connection.execute(text("DELETE FROM parameter_rollups"))
-        rollups.rebuild(connection, trainer.run_id.bytes)
+        connection.execute(text("DELETE FROM parameter_rollups WHERE level > 0"))
+        scaler = scalers.find(connection, trainer.run_id, None)
+        (source,) = scaler.sources
+        gradient_rollups.series(connection, scaler).roll_up(0, scaler.edge - 1)
+        of = parameter_rollups.stream_samples(connection, scaler.run_id, source)
+        of.series.roll_up(0, source.edge - 1)
         assert connection.execute(pages).all() == before
     database.dispose()
     # The lowest level has cells where every step was sampled, and none where one in a hundred was.

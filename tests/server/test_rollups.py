@@ -25,7 +25,7 @@ from ampmon_server.store.pages.pages import PAGE_BITS
 from ampmon_server.store.pages.pyramid import BITS, LEVELS
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.schema.tables import rollups as pages
-from ampmon_server.store.schema.tables import runs, streams
+from ampmon_server.store.schema.tables import streams
 from ampmon_server.store.streams import scalers
 from ampmon_server.store.updates import rollups
 from ampmon_server.store.updates.updates import PAGES
@@ -271,17 +271,13 @@ def check_window(cells: Cells, inside: Sequence[Truth]) -> None:
 
 
 def check_rebuilt(store: Store, run_id: UUID) -> None:
-    """Delete pages and totals, rebuild them from the rows, and check that the pages are equal byte for byte."""
+    """Delete pages, rebuild them from the rows, and check that the pages are equal byte for byte."""
     kept = select(pages).where(pages.c.run_id == run_id.bytes).order_by(*pages.primary_key)
     with store._engine.begin() as connection:
         before = connection.execute(kept).all()
         connection.execute(delete(pages).where(pages.c.run_id == run_id.bytes))
-        connection.execute(
-            runs.update()
-            .where(runs.c.run_id == run_id.bytes)
-            .values(updates=0, skipped=0, sampled=0)
-        )
-        rollups.rebuild(connection, run_id.bytes)
+        for scaler in scalers.scalers_of(connection, run_id.bytes):
+            rollups.series(connection, scaler).roll_up(0, scaler.edge - 1)
         assert connection.execute(kept).all() == before
 
 

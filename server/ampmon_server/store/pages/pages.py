@@ -33,9 +33,6 @@ VERSION = b"\x01"
 AT_ONCE = 256
 """Pages read by one statement."""
 
-STEPS_AT_ONCE = 2**14
-"""Steps whose rows are in memory at a time when many cells are rebuilt."""
-
 Rows: TypeAlias = npt.NDArray[Any]
 """A structured array [n] of int64 and float64 fields, including `step` and `attempt`, in order of both."""
 

@@ -22,7 +22,6 @@ from ampmon_server.store.engine.engine import insert_rows
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.pages import pyramid as levels
 from ampmon_server.store.pages import ranges
-from ampmon_server.store.pages.pages import PAGE_BITS, STEPS_AT_ONCE
 from ampmon_server.store.pages.pyramid import BITS, LEVELS, TOP, Key, Pyramid
 from ampmon_server.store.pages.ranges import Range
 
@@ -137,14 +136,6 @@ class WindowedSeries:
         start, stop = low >> BITS << BITS, (high >> BITS) + 1 << BITS
         beside = [(start << bits, (low << bits) - 1), ((high + 1) << bits, (stop << bits) - 1)]
         return self._with(kept, level, beside)
-
-    def rebuild(self, at_once: int = STEPS_AT_ONCE) -> None:
-        """Rebuild all cells whose rows are all held, with the rows of at most ``at_once`` steps in memory."""
-        start = self.following(self.whole_from)
-        while start is not None and start < self.edge:
-            stop = min((start >> PAGE_BITS << PAGE_BITS) + at_once, self.edge)
-            self.roll_up(start, stop - 1)
-            start = self.following(stop)
 
     def window(self, stretch: Stretch, columns: int) -> Cells:
         """The cells of a stretch, in order of step: ``columns / 4`` to ``columns * 4`` of them, or all of its rows.

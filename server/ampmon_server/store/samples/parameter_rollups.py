@@ -24,7 +24,6 @@ from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.pages import packing
-from ampmon_server.store.pages.pyramid import BITS
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.samples.gradient_rollups import Change
 from ampmon_server.store.samples.parameter_packing import ParameterPart, ParameterPyramid
@@ -41,9 +40,6 @@ from ampmon_server.store.streams.scalers import (
     unpack_parameters,
 )
 
-
-_REBUILT = 1 << 3 * BITS
-"""Steps that are rebuilt at a time."""
 
 VALUES_MAX = 300_000
 """About the most values of a statistic that one figure reads, however many parameters there are."""
@@ -184,7 +180,7 @@ def stream_samples(connection: Connection, run_id: bytes, source: StreamSource) 
     return StreamSamples(connection, run_id, source, names)
 
 
-def _add_names(
+def add_names(
     connection: Connection, run_id: bytes, source: StreamSource, attempt: int
 ) -> StreamSamples:
     """Store the names in an attempt's header. Return the stream's samples with all names."""
@@ -207,7 +203,7 @@ def note(connection: Connection, scaler: Scaler, stream: int, attempt: int, chan
     if change.begins:
         _drop_others(connection, scaler)
     if change.sampled:
-        _add_names(connection, scaler.run_id, source, attempt)
+        add_names(connection, scaler.run_id, source, attempt)
     changed = change.redone or change.sampled
     before = change.stream_edge
     if changed or source.edge > before:
@@ -224,20 +220,6 @@ def _drop_others(connection: Connection, scaler: Scaler) -> None:
         table = parameter_rollups.c
         gone = (table.run_id == scaler.run_id) & table.stream.in_(others)
         connection.execute(delete(parameter_rollups).where(gone))
-
-
-def rebuild(connection: Connection, run_id: bytes, sources: Sequence[StreamSource]) -> None:
-    """Rebuild all cells of streams from the stored samples."""
-    header = headers.c
-    for source in sources:
-        attempts = connection.scalars(
-            select(header.attempt)
-            .where(header.run_id == run_id, header.stream == source.number)
-            .order_by(header.attempt)
-        ).all()
-        for attempt in attempts:
-            _add_names(connection, run_id, source, attempt)
-        stream_samples(connection, run_id, source).series.rebuild(_REBUILT)
 
 
 def seal(connection: Connection, scaler: Scaler, before: int) -> None:

@@ -9,32 +9,18 @@ from __future__ import annotations
 
 from functools import partial
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection
 
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import LAYOUT, Counts, count, empty
 from ampmon_server.store.pages.pyramid import Pyramid
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
-from ampmon_server.store.samples import gradient_rollups, parameter_rollups
-from ampmon_server.store.schema.tables import rollups, runs
-from ampmon_server.store.streams.scalers import Scaler, scalers_of
+from ampmon_server.store.schema.tables import rollups
+from ampmon_server.store.streams.scalers import Scaler
 from ampmon_server.store.updates.updates import next_step, read_cells
 
 
 UPDATES = Pyramid(rollups, LAYOUT.dtype, LAYOUT.merge)
-
-
-def rebuild(connection: Connection, run_id: bytes) -> None:
-    """Rebuild all cells of a run's updates and samples from the stored rows, and the run's totals from the cells."""
-    total = Counts()
-    for scaler in scalers_of(connection, run_id):
-        if scaler.sources:
-            series(connection, scaler).rebuild()
-            gradient_rollups.series(connection, scaler).rebuild()
-        parameter_rollups.rebuild(connection, run_id, scaler.sampled)
-        total = total.plus(totals(connection, scaler))
-    changed = {"updates": total.updates, "skipped": total.skipped, "sampled": total.sampled}
-    connection.execute(update(runs).where(runs.c.run_id == run_id).values(changed))
 
 
 def totals(connection: Connection, scaler: Scaler) -> Counts:

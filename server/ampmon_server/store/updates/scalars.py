@@ -24,7 +24,7 @@ from ampmon_server.store.pages.pages import PAGE_BITS, PagedSeries, Tails, last_
 from ampmon_server.store.pages.pyramid import TOP, Key, Pyramid
 from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
-from ampmon_server.store.schema.tables import scalar_pages, scalar_rollups, streams
+from ampmon_server.store.schema.tables import scalar_pages, scalar_rollups
 from ampmon_server.store.streams.scalers import current
 
 
@@ -113,17 +113,6 @@ def supersede(connection: Connection, of: LoggedSeries, attempt: int, within: Ra
             rows = PAGES.read(connection, of.key(name), start, end)
             if (rows["attempt"] < attempt).any():
                 _series(connection, of, name, edge, edge).roll_up(start, end)
-
-
-def rebuild(connection: Connection, run_id: bytes) -> None:
-    """Rebuild the cells of all logged values of a run from the stored rows."""
-    table = streams.c
-    for stream, rows_from in connection.execute(
-        select(table.stream, table.rows_from).where(table.run_id == run_id)
-    ).all():
-        of = LoggedSeries(run_id, stream, rows_from)
-        for name in names_of(connection, of):
-            series(connection, of, name).rebuild()
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
