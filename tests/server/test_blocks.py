@@ -22,7 +22,7 @@ from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample, Stack
 from ampmon_server.store.samples import totals
-from ampmon_server.store.samples.compaction import SAMPLES_MAX
+from ampmon_server.store.samples.gradients import SAMPLES_MAX
 from batches import Trainer, activations, statistics
 from databases import provide
 

@@ -19,7 +19,7 @@ from ampmon_server.store.ingest.roster import Roster
 from ampmon_server.store.pages.pages import PAGE_BITS
 from ampmon_server.store.pages.pyramid import Key
 from ampmon_server.store.samples import gradient_rollups, gradients, parameter_rollups
-from ampmon_server.store.samples.gradient_rollups import Change
+from ampmon_server.store.samples.samples import Change
 from ampmon_server.store.schema.tables import events, headers, module_blocks, moves, skips, streams
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import Scaler, StreamSource

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from sqlalchemy import Connection
 
+from ampmon.numerics.histogram import SMALL_CLASSES, gradient_norm, headroom_bits
 from ampmon_server.model.aggregates.updates import Rows
-from ampmon_server.model.series import EVENTS, Floats, Ints
+from ampmon_server.model.series import EVENTS, Floats, Ints, empty_gradients
 from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, split
-from ampmon_server.store.samples import derived, samples
+from ampmon_server.store.samples import samples
 from ampmon_server.store.streams.scalers import Scaler
 from ampmon_server.store.updates.updates import PATHS, read_rows, with_skips
 
@@ -88,66 +89,40 @@ def _numbers(values: Floats) -> tuple[Column, Column | None]:
 
 def _sampled(connection: Connection, scaler: Scaler, steps: Sequence[int]) -> Columns:
     """Columns of the gradients on fp16's grid, and the norm of all gradients."""
-    if not steps:
-        return _spread([], {}, {})
-    series = samples.read_series(
-        connection, scaler, start=steps[0], stop=min(steps[-1], INTEGER_MAX) + 1
-    )
-    found = derived.derive(series.on_grid)
-    norms = derived.norm(series.on_grid, series.off_grid, series.scale)
-    columns = {
-        "zero_fraction": found.zero,
-        "below_grid_fraction": found.below_grid,
-        "subnormal_fraction": found.subnormal,
-        "zero_fraction_error": found.zero_error,
-        "below_grid_fraction_error": found.below_grid_error,
-        "subnormal_fraction_error": found.subnormal_error,
-        "headroom_bits": found.headroom_bits,
-        "gradient_norm": norms,
+    series = empty_gradients()
+    if steps:
+        stop = min(steps[-1], INTEGER_MAX) + 1
+        series = samples.read_series(connection, scaler, start=steps[0], stop=stop)
+    on_grid = series.on_grid
+    with np.errstate(over="ignore"):
+        squares = on_grid.sum_squares + series.off_grid.sum_squares
+    places = dict(zip(series.step.tolist(), range(len(series)), strict=True))
+    looked = {step: place for step, place in places.items() if on_grid.looked[place]}
+    columns: Columns = {}
+    for suffix, values in ("fraction", on_grid.shares()), ("fraction_error", on_grid.errors()):
+        for name, column in zip(SMALL_CLASSES, values.T, strict=True):
+            columns[f"{name}_{suffix}"] = _spread(steps, looked, column)
+    headroom = _spread(steps, looked, headroom_bits(on_grid.amax))
+    norm = _spread(steps, places, gradient_norm(squares, series.scale))
+    return {
+        **columns,
+        **_with_kinds("headroom_bits", headroom),
+        **_with_kinds("gradient_norm", norm),
     }
-    known = found.known.tolist()
-    return _spread(
-        steps,
-        dict(zip(series.step.tolist(), range(len(series)), strict=True)),
-        {
-            name: [
-                value if name == "gradient_norm" or seen else None
-                for value, seen in zip(values.tolist(), known, strict=True)
-            ]
-            for name, values in columns.items()
-        },
-    )
 
 
-def _spread(
-    steps: Sequence[int], places: dict[int, int], columns: dict[str, list[float | None]]
-) -> Columns:
-    """Spread columns of samples over the steps of updates, and add the kinds of numbers that are not finite."""
-    indices = [places.get(step) for step in steps]
-    spread: Columns = {}
-    for name in _SAMPLED:
-        values = columns.get(name, [])
-        column = [None if index is None else values[index] for index in indices]
-        odd = any(value is not None and not math.isfinite(value) for value in column)
-        spread[name] = (
-            [None if value is None else split(value)[0] for value in column] if odd else column
-        )
-        if not name.endswith(("_fraction", "_error")):
-            spread[f"{name}_kind"] = (
-                [None if value is None else KINDS[split(value)[1]] for value in column]
-                if odd
-                else None
-            )
-    return spread
+def _spread(steps: Sequence[int], places: dict[int, int], values: Floats) -> list[float | None]:
+    """Spread the values of samples over the steps of updates, null where ``places`` has no index for a step."""
+    listed = values.tolist()
+    return [None if place is None else listed[place] for place in map(places.get, steps)]
 
 
-_SAMPLED = (
-    "zero_fraction",
-    "below_grid_fraction",
-    "subnormal_fraction",
-    "zero_fraction_error",
-    "below_grid_fraction_error",
-    "subnormal_fraction_error",
-    "headroom_bits",
-    "gradient_norm",
-)
+def _with_kinds(name: str, column: Sequence[float | None]) -> Columns:
+    """A column, null where a number is not finite, and the kinds of its numbers, None if all are finite."""
+    if all(value is None or math.isfinite(value) for value in column):
+        return {name: list(column), f"{name}_kind": None}
+    pairs = [(None, 0) if value is None else split(value) for value in column]
+    return {
+        name: [value for value, _ in pairs],
+        f"{name}_kind": [KINDS[kind] for _, kind in pairs],
+    }

@@ -7,7 +7,6 @@ the lowest rank if another attempt is sharded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from sqlalchemy import Connection, func, select
@@ -17,28 +16,10 @@ from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.pages.pyramid import Pyramid
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
-from ampmon_server.store.samples.samples import read_series
+from ampmon_server.store.samples.samples import Change, read_series
 from ampmon_server.store.schema.tables import gradient_rollups, gradient_totals
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import Scaler, StreamSource, shards
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """The updates that a batch added to a stream, from step ``first`` to ``last``.
-
-    Before the batch, the scaler and the stream were rolled up to ``scaler_edge`` and ``stream_edge``. ``redone``: some
-    of their steps were done before. ``sampled``: at least one update was sampled. ``begins``: these are the first
-    samples of the stream.
-    """
-
-    first: int
-    last: int
-    scaler_edge: int
-    stream_edge: int
-    redone: bool
-    sampled: bool
-    begins: bool
 
 
 GRADIENTS = Pyramid(gradient_rollups, LAYOUT.dtype, LAYOUT.merge, rows_per_cell=2)

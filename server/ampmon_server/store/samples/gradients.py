@@ -1,24 +1,40 @@
-"""Writes sampled gradients: blocks, totals, the newest sample, and the fractions in the run's summary."""
+"""Writes sampled gradients and activations: blocks, totals, the newest sample, and the fractions in the run's summary.
+
+There are never many small blocks. It works like a binary counter: new samples are packed with the block before them
+while that block is no larger. If samples arrive one at a time, at most log2(32) blocks are not full, and no sample is
+repacked more than log2(32) times.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from sqlalchemy import Connection, Table, bindparam, select, update
+from sqlalchemy import Connection, Delete, Select, Table, and_, bindparam, delete, select, update
 
-from ampmon_server.model.series import combine_shards
-from ampmon_server.store.engine.engine import fetch
+from ampmon.numerics.histogram import headroom_bits
+from ampmon_server.model.series import Ints, combine_shards
+from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.numbers import split
 from ampmon_server.store.pages import packing
-from ampmon_server.store.pages.packing import Sample
-from ampmon_server.store.samples import compaction, totals
-from ampmon_server.store.samples.derived import derive
+from ampmon_server.store.pages.packing import Sample, Stack
+from ampmon_server.store.samples import totals
 from ampmon_server.store.schema.tables import gradient_blocks, gradient_totals, streams
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import Scaler, StreamSource, shards
 from ampmon_server.store.streams.state import RunState
 
+
+SAMPLES_MAX = 32
+"""The most samples in a block. Reading one of them unpacks the whole block."""
+
+_AT_ONCE = 8
+"""Blocks read by one statement: more than there are small ones, unless samples arrived out of order."""
+
+_Place: TypeAlias = tuple[bytes, int, int]
+"""run_id, stream and attempt. The blocks of one place do not overlap."""
 
 _KEEP_NEWEST = (
     update(streams)
@@ -69,38 +85,113 @@ def write_blocks(
     attempt: Attempt,
     stream: StreamSource,
     samples: Sequence[Sample],
-) -> list[packing.Stack]:
+) -> list[Stack]:
     """Store samples, given in order of step, as blocks in ``table``. Return them as stacks of alike neighbours."""
     stacks = packing.stacks(samples)
     if stacks:
         place = (state.run_id, stream.number, attempt.number)
-        ends = samples[0].step, samples[-1].step
-        before = compaction.take(connection, table, place, *ends, len(samples))
+        before = _take(connection, table, place, [each.step for each in samples])
         together = [*map(packing.stack_from_bytes, before), *stacks]
-        blocks = [_block(stack) for stack in packing.regrouped(together, compaction.SAMPLES_MAX)]
-        compaction.put(connection, table, place, blocks)
+        whole = packing.regrouped(together, SAMPLES_MAX)
+        blocks = [(stack.steps, packing.block_to_bytes(stack)) for stack in whole]
+        _put(connection, table, place, blocks)
     return stacks
 
 
-def _block(stack: packing.Stack) -> compaction.Packed:
-    return int(stack.steps[0]), int(stack.steps[-1]), packing.block_to_bytes(stack), len(stack)
-
-
-def _write_totals(connection: Connection, place: compaction.Place, rows: totals.Samples) -> None:
-    ends = int(rows["step"][0]), int(rows["step"][-1])
-    before = compaction.take(connection, gradient_totals, place, *ends, len(rows))
+def _write_totals(connection: Connection, place: _Place, rows: totals.Samples) -> None:
+    before = _take(connection, gradient_totals, place, rows["step"])
     if before:
         rows = np.concatenate([totals.samples_from_bytes(before), rows])
         rows = rows[np.argsort(rows["step"], kind="stable")]
-    chunks = [
-        rows[start : start + compaction.SAMPLES_MAX]
-        for start in range(0, len(rows), compaction.SAMPLES_MAX)
+    chunks = np.split(rows, range(SAMPLES_MAX, len(rows), SAMPLES_MAX))
+    blocks = [(each["step"], totals.samples_to_bytes(each)) for each in chunks]
+    _put(connection, gradient_totals, place, blocks)
+
+
+def _put(
+    connection: Connection,
+    table: Table,
+    place: _Place,
+    blocks: Sequence[tuple[Ints, bytes]],
+) -> None:
+    """Insert blocks, each given by the steps of its samples and its packed data."""
+    run_id, stream, attempt = place
+    rows = [
+        (run_id, stream, int(steps[0]), attempt, int(steps[-1]), data, len(steps))
+        for steps, data in blocks
     ]
-    packed = [
-        (int(each["step"][0]), int(each["step"][-1]), totals.samples_to_bytes(each), len(each))
-        for each in chunks
-    ]
-    compaction.put(connection, gradient_totals, place, packed)
+    insert_rows(connection, table, rows)
+
+
+def _take(
+    connection: Connection, table: Table, place: _Place, steps: Sequence[int] | Ints
+) -> list[bytes]:
+    """Remove and return the blocks to pack with new samples of these ``steps``, in order of step.
+
+    All blocks that overlap the steps are included, so that the blocks of an attempt never overlap.
+    """
+    of: dict[str, Any] = dict(zip(("of", "stream", "attempt"), place, strict=True))
+    of["wanted"] = wanted = _wanted(connection, table, of, steps)
+    if not wanted:
+        return []
+    ask = _statements(table)
+    data = [row[0] for row in fetch(connection, ask.data, of)]
+    connection.execute(ask.gone, of)
+    return data
+
+
+def _wanted(
+    connection: Connection, table: Table, of: Mapping[str, Any], steps: Sequence[int] | Ints
+) -> list[int]:
+    """The first steps of the blocks that `_take` removes."""
+    samples = len(steps)
+    wanted: list[int] = []
+    for its_first, its_last, its_samples in _backwards(connection, table, of, int(steps[-1])):
+        overlaps = its_last >= steps[0]
+        if not overlaps and (its_samples > samples or its_samples + samples > SAMPLES_MAX):
+            break
+        wanted.append(its_first)
+        samples += its_samples
+    return wanted
+
+
+def _backwards(
+    connection: Connection, table: Table, of: Mapping[str, Any], last: int
+) -> Iterator[tuple[int, int, int]]:
+    """First step, last step and number of samples of the blocks that begin at or before ``last``, newest first."""
+    while True:
+        some = fetch(connection, _statements(table).backwards, {**of, "last": last})
+        yield from some
+        if len(some) < _AT_ONCE:
+            return
+        last = some[-1][0] - 1
+
+
+class _Statements(NamedTuple):
+    """Statements of one table: read the data of blocks, delete blocks, and list blocks backwards from a step."""
+
+    data: Select[Any]
+    gone: Delete
+    backwards: Select[Any]
+
+
+@lru_cache
+def _statements(table: Table) -> _Statements:
+    of = table.c
+    place = and_(
+        of.run_id == bindparam("of"),
+        of.stream == bindparam("stream"),
+        of.attempt == bindparam("attempt"),
+    )
+    wanted = and_(place, of.first_step.in_(bindparam("wanted", expanding=True)))
+    return _Statements(
+        select(of.data).where(wanted).order_by(of.first_step),
+        delete(table).where(wanted),
+        select(of.first_step, of.last_step, of.samples)
+        .where(place, of.first_step <= bindparam("last"))
+        .order_by(of.first_step.desc())
+        .limit(_AT_ONCE),
+    )
 
 
 def summarize(
@@ -117,18 +208,9 @@ def summarize(
     ]
     if len(newest) < len(numbers):
         return
-    combined = combine_shards(newest)
-    if not len(combined):
+    on_grid = combine_shards(newest).on_grid
+    if not on_grid.looked.any():
         return
-    derived = derive(combined.on_grid)
-    if not derived.known[0]:
-        return
-    state.zero_fraction, state.subnormal_fraction = (
-        float(derived.zero[0]),
-        float(derived.subnormal[0]),
-    )
-    state.zero_fraction_error, state.subnormal_fraction_error = (
-        float(derived.zero_error[0]),
-        float(derived.subnormal_error[0]),
-    )
-    state.headroom_bits, state.headroom_kind = split(float(derived.headroom_bits[0]))
+    state.zero_fraction, _, state.subnormal_fraction = on_grid.shares()[0].tolist()
+    state.zero_fraction_error, _, state.subnormal_fraction_error = on_grid.errors()[0].tolist()
+    state.headroom_bits, state.headroom_kind = split(float(headroom_bits(on_grid.amax)[0]))

@@ -25,9 +25,8 @@ from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
-from ampmon_server.store.samples.gradient_rollups import Change
 from ampmon_server.store.samples.parameter_packing import ParameterPart, ParameterPyramid
-from ampmon_server.store.samples.samples import reading
+from ampmon_server.store.samples.samples import Change, reading
 from ampmon_server.store.schema.tables import gradient_blocks, headers, parameter_rollups
 from ampmon_server.store.streams.scalers import (
     Scaler,

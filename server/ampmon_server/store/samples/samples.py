@@ -51,6 +51,24 @@ class Shard:
     """How many elements are looked at in a larger tensor; None for all."""
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The updates that a batch added to a stream, from step ``first`` to ``last``.
+
+    Before the batch, the scaler and the stream were rolled up to ``scaler_edge`` and ``stream_edge``. ``redone``: some
+    of their steps were done before. ``sampled``: at least one update was sampled. ``begins``: these are the first
+    samples of the stream.
+    """
+
+    first: int
+    last: int
+    scaler_edge: int
+    stream_edge: int
+    redone: bool
+    sampled: bool
+    begins: bool
+
+
 def read_series(
     connection: Connection, scaler: Scaler, *, start: int = 0, stop: int = INTEGER_MAX + 1
 ) -> GradientSeries:
