@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, select
+from sqlalchemy import Connection, and_, bindparam, delete, func, select
 
 from ampmon import wire
 from ampmon_server.store.engine.engine import fetch, insert_rows
@@ -16,6 +14,34 @@ from ampmon_server.store.ingest.remembered import HeldRange, Remembered, Steps
 from ampmon_server.store.pages import ranges
 from ampmon_server.store.schema.tables import ledger
 from ampmon_server.store.streams.attempts import Attempt
+
+
+_COLUMNS = ledger.c
+_HERE = and_(
+    _COLUMNS.run_id == bindparam("of"),
+    _COLUMNS.stream == bindparam("stream"),
+    _COLUMNS.attempt == bindparam("attempt"),
+)
+_BEFORE = ledger.alias().c
+_START = select(func.max(_BEFORE.first_seq)).where(
+    _BEFORE.run_id == bindparam("of"),
+    _BEFORE.stream == bindparam("stream"),
+    _BEFORE.attempt == bindparam("attempt"),
+    _BEFORE.first_seq <= bindparam("first"),
+)
+_NEAR = (
+    select(_COLUMNS.first_seq, _COLUMNS.last_seq, _COLUMNS.first_step, _COLUMNS.last_step)
+    .where(
+        _HERE,
+        _COLUMNS.first_seq >= func.coalesce(_START.scalar_subquery(), 0),
+        _COLUMNS.first_seq <= bindparam("last"),
+    )
+    .order_by(_COLUMNS.first_seq)
+)
+"""Selects the ranges with any seq from ``first`` to ``last``, and the one before them, in order."""
+_NEWEST = select(_COLUMNS.last_seq).where(_HERE).order_by(_COLUMNS.first_seq.desc()).limit(1)
+"""Selects the last seq of the last range."""
+_DELETING = delete(ledger).where(_HERE, _COLUMNS.first_seq == bindparam("first"))
 
 
 class LedgerView:
@@ -50,9 +76,9 @@ class LedgerView:
         ends = {"first": share.records[0].seq, "last": share.records[-1].seq + 1}
         self._near = {
             (first, last): None if first_step is None else (first_step, last_step)
-            for first, last, first_step, last_step in fetch(connection, _near(), {**of, **ends})
+            for first, last, first_step, last_step in fetch(connection, _NEAR, {**of, **ends})
         }
-        newest = fetch(connection, _newest(), of)
+        newest = fetch(connection, _NEWEST, of)
         self.last = newest[0][0] if newest else -1
 
     def unknown(self, share: StreamBatch) -> StreamBatch:
@@ -87,9 +113,8 @@ class LedgerView:
         return (self._origin + ordinals[0], self._origin + ordinals[-1]) if ordinals else None
 
     def _delete(self, firsts: set[int]) -> None:
-        statement = delete(ledger).where(*_here(), ledger.c.first_seq == bindparam("first"))
         of = dict(zip(("of", "stream", "attempt"), self._key, strict=True))
-        self._connection.execute(statement, [{**of, "first": first} for first in firsts])
+        self._connection.execute(_DELETING, [{**of, "first": first} for first in firsts])
 
 
 def _merged(held: Mapping[ranges.Range, Steps | None]) -> dict[ranges.Range, Steps | None]:
@@ -103,44 +128,3 @@ def _merged(held: Mapping[ranges.Range, Steps | None]) -> dict[ranges.Range, Ste
         if both:
             merged[place] = min(low for low, _ in both), max(high for _, high in both)
     return merged
-
-
-def _here() -> tuple[ColumnElement[bool], ...]:
-    columns = ledger.c
-    return (
-        columns.run_id == bindparam("of"),
-        columns.stream == bindparam("stream"),
-        columns.attempt == bindparam("attempt"),
-    )
-
-
-@lru_cache
-def _near() -> Select[Any]:
-    """Select the ranges with any seq from ``first`` to ``last``, and the one before them, in order."""
-    columns, before = ledger.c, ledger.alias()
-    start = (
-        select(func.max(before.c.first_seq))
-        .where(
-            before.c.run_id == bindparam("of"),
-            before.c.stream == bindparam("stream"),
-            before.c.attempt == bindparam("attempt"),
-            before.c.first_seq <= bindparam("first"),
-        )
-        .scalar_subquery()
-    )
-    return (
-        select(columns.first_seq, columns.last_seq, columns.first_step, columns.last_step)
-        .where(
-            *_here(),
-            columns.first_seq >= func.coalesce(start, 0),
-            columns.first_seq <= bindparam("last"),
-        )
-        .order_by(columns.first_seq)
-    )
-
-
-@lru_cache
-def _newest() -> Select[Any]:
-    """Select the last seq of the last range."""
-    columns = ledger.c
-    return select(columns.last_seq).where(*_here()).order_by(columns.first_seq.desc()).limit(1)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -69,7 +69,7 @@ class ModuleActivations:
         A non-finite loss overflowed in forward, whatever outputs were seen. A finite loss did not, unless only NaN
         comes back: an infinite output squashed by, say, a tanh gives 0 times infinity in backward.
         """
-        in_forward = self._places(~np.isfinite(self.forward))
+        in_forward: list[int] = self.statistics.parameters[~np.isfinite(self.forward)].tolist()
         lost = loss == "not_finite"
         if loss is None:  # an older client sends the loss here, if at all
             lost = bool(in_forward) if self.loss is None else not math.isfinite(self.loss)
@@ -82,10 +82,6 @@ class ModuleActivations:
             return "backward", None
         maker = min(int(in_backward[-1]) + 1, len(self.statistics) - 1)
         return "backward", int(self.statistics.parameters[maker])
-
-    def _places(self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[int]:
-        places: list[int] = self.statistics.parameters[chosen].tolist()
-        return places
 
     def sample(self, step: int, update: wire.Update) -> Sample:
         beside = {"elements": self.elements, "forward": self.forward}
@@ -170,7 +166,9 @@ def _checked(share: StreamBatch) -> StreamBatch:
         if record.gradients is not None:
             sampled[place] = record.gradients
         if record.activations is not None:
-            share.activations[place] = _activations(record.activations, place)
+            with _blaming(f"records[{place}].activations"):
+                share.activations[place] = ModuleActivations.from_wire(record.activations)
+                _check_sums(share.activations[place].statistics)
     share.statistics.update(_all_statistics(sampled))
     return share
 
@@ -210,39 +208,33 @@ def _all_statistics(sampled: dict[int, wire.Gradients]) -> dict[int, Statistics]
     if len(sampled) > 1:
         with suppress(ValueError):  # decoding one by one shows whether any is at fault, and which
             together = Statistics.of_alike(list(sampled.values()))
-            found = dict(zip(sampled, together, strict=True))
-            for place, statistics in found.items():
-                _check_sums(statistics, f"records[{place}].gradients")
-            return found
-    return {place: _statistics(gradients, place) for place, gradients in sampled.items()}
+            for statistics in together:
+                _check_sums(statistics)
+            return dict(zip(sampled, together, strict=True))
+    found: dict[int, Statistics] = {}
+    for place, gradients in sampled.items():
+        with _blaming(f"records[{place}]"):
+            found[place] = Statistics.from_wire(gradients)
+            _check_sums(found[place])
+    return found
 
 
-def _statistics(gradients: wire.Gradients, place: int) -> Statistics:
+@contextmanager
+def _blaming(record: str) -> Iterator[None]:
+    """Turn a ValueError that names a field into a BadBatch that names it as a field of ``record``."""
     try:
-        statistics = Statistics.from_wire(gradients)
+        yield
     except ValueError as error:
         name, _, reason = str(error).partition(": ")
-        raise BadBatch(f"records[{place}].{name}", reason) from None
-    _check_sums(statistics, f"records[{place}].gradients")
-    return statistics
+        raise BadBatch(f"{record}.{name}", reason) from None
 
 
-def _activations(record: wire.Activations, place: int) -> ModuleActivations:
-    try:
-        activations = ModuleActivations.from_wire(record)
-    except ValueError as error:
-        name, _, reason = str(error).partition(": ")
-        raise BadBatch(f"records[{place}].activations.{name}", reason) from None
-    _check_sums(activations.statistics, f"records[{place}].activations.gradients")
-    return activations
-
-
-def _check_sums(statistics: Statistics, field: str) -> None:
-    """Raise BadBatch unless sums over parameters stay exact and within what JSON can hold."""
+def _check_sums(statistics: Statistics) -> None:
+    """Raise ValueError, naming the field, unless sums over parameters stay exact and within what JSON can hold."""
     for name in ("looked", "histogram"):
         counted = float(getattr(statistics, name).sum(dtype=np.float64))
         if not math.isfinite(counted) or counted > wire.COUNT_MAX:
-            raise BadBatch(f"{field}.{name}", f"too many elements: {counted:.3g}")
+            raise ValueError(f"gradients.{name}: too many elements: {counted:.3g}")
 
 
 Row: TypeAlias = tuple[Any, ...]

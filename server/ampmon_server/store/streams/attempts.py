@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Select,
     and_,
     bindparam,
     func,
@@ -62,6 +60,16 @@ _REACHED = (
     .where(ledger.c.run_id == bindparam("of"), ledger.c.attempt == bindparam("number"))
     .group_by(ledger.c.stream)
 )
+
+
+_LATER = attempts.alias().c
+_NEWEST_OF_RANK = select(func.max(_LATER.attempt)).where(
+    _LATER.run_id == bindparam("of"), _LATER.rank == attempts.c.rank
+)
+_FINDING = select(
+    attempts.c.rank, attempts.c.attempt, attempts.c.origin, _NEWEST_OF_RANK.scalar_subquery()
+).where(_OF_RUN, attempts.c.attempt_id == bindparam("id"))
+"""Selects an attempt by its id, with the number of the newest on its rank."""
 
 
 class Start(NamedTuple):
@@ -126,22 +134,8 @@ def header_of(batch: wire.Batch) -> wire.AttemptHeader:
 
 def _find(connection: Connection, batch: wire.Batch) -> Attempt | None:
     of = {"of": batch.run_id.bytes, "id": batch.attempt_id.bytes}
-    row = connection.execute(_finding(), of).one_or_none()
+    row = connection.execute(_FINDING, of).one_or_none()
     return Attempt(row[0], row[1], row[2], row[1] == row[3]) if row else None
-
-
-@lru_cache
-def _finding() -> Select[Any]:
-    """Select an attempt by its id, with the number of the newest on its rank."""
-    table, later = attempts.c, attempts.alias()
-    newest = (
-        select(func.max(later.c.attempt))
-        .where(later.c.run_id == bindparam("of"), later.c.rank == table.rank)
-        .scalar_subquery()
-    )
-    return select(table.rank, table.attempt, table.origin, newest).where(
-        table.run_id == bindparam("of"), table.attempt_id == bindparam("id")
-    )
 
 
 def _register(
