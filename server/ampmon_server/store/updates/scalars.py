@@ -7,12 +7,12 @@ are built once the page of their rows is no longer the newest of its name. Reade
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import CTE, Connection, Select, bindparam, func, select
+from sqlalchemy import CTE, Connection, bindparam, func, select
 
 from ampmon.wire import SCALAR_NAMES_MAX
 from ampmon_server.model.aggregates import scalars as cells_of
@@ -51,6 +51,59 @@ def _page_summary(rows: Rows) -> tuple[Any, ...]:
 
 PAGES = PagedSeries(scalar_pages, ROWS, _page_summary, replaces=True)
 """By run, stream and name."""
+
+
+_OF = scalar_pages.c.run_id == bindparam("of_run"), scalar_pages.c.stream == bindparam("of_stream")
+
+
+def _names() -> CTE:
+    """Every name, and a null. Steps from name to name in the index, because there are few names but many pages."""
+    name = scalar_pages.c.name
+    found = select(func.min(name).label("name")).where(*_OF).cte("found", recursive=True)
+    following = select(func.min(name)).where(*_OF, name > found.c.name).scalar_subquery()
+    return found.union_all(select(following).where(found.c.name.is_not(None)))
+
+
+_FOUND = _names().c.name
+_NEWEST_PAGE = scalar_pages.alias("newest").c
+_NEWEST = (
+    select(func.max(_NEWEST_PAGE.bucket))
+    .where(
+        _NEWEST_PAGE.run_id == bindparam("of_run"),
+        _NEWEST_PAGE.stream == bindparam("of_stream"),
+        _NEWEST_PAGE.name == _FOUND,
+    )
+    .scalar_subquery()
+)
+_NAMING = select(_FOUND, _NEWEST).where(_FOUND.is_not(None)).order_by(_FOUND)
+"""Selects every name, and the number of its newest page."""
+_PAGED_WITHIN = select(_FOUND, _NEWEST).where(
+    select(scalar_pages.c.bucket)
+    .where(
+        *_OF,
+        scalar_pages.c.name == _FOUND,
+        scalar_pages.c.bucket.between(bindparam("low"), bindparam("high")),
+    )
+    .exists()
+)
+"""Like `_NAMING`, but only names that have a page numbered ``low`` to ``high``."""
+_READING_NEWEST = (
+    select(scalar_pages.c.name, scalar_pages.c.bucket, scalar_pages.c.data)
+    .where(*_OF, scalar_pages.c.name == _FOUND, scalar_pages.c.bucket == _NEWEST)
+    .order_by(scalar_pages.c.name)
+)
+"""Selects every name, and its newest page."""
+_READING_TOPS = (
+    select(scalar_rollups.c.name, scalar_rollups.c.data)
+    .where(
+        scalar_rollups.c.run_id == bindparam("of_run"),
+        scalar_rollups.c.stream == bindparam("of_stream"),
+        scalar_rollups.c.name.in_(bindparam("names", expanding=True)),
+        scalar_rollups.c.level == TOP,
+    )
+    .order_by(scalar_rollups.c.name, scalar_rollups.c.bucket)
+)
+"""Selects the pages of the highest level of cells of some ``names``."""
 
 
 class LoggedSeries(NamedTuple):
@@ -106,7 +159,7 @@ def supersede(connection: Connection, of: LoggedSeries, attempt: int, within: Ra
     """Rebuild cells without the values of earlier attempts at steps that ``attempt`` repeats, both ends included."""
     first, last = within
     wanted = {**_bound(of), "low": first >> PAGE_BITS, "high": last >> PAGE_BITS}
-    for name, newest in fetch(connection, _paged_within(), wanted):
+    for name, newest in fetch(connection, _PAGED_WITHIN, wanted):
         edge = newest << PAGE_BITS
         start, end = max(first, min(of.rows_from, edge)), min(last, edge - 1)
         if start <= end:
@@ -188,7 +241,7 @@ def has(connection: Connection, of: LoggedSeries, name: str) -> bool:
 
 def summaries(connection: Connection, of: LoggedSeries) -> dict[str, Cells]:
     """All values of each name as one cell, [1]. Names without values are left out."""
-    newest = fetch(connection, _reading_newest(), _bound(of))
+    newest = fetch(connection, _READING_NEWEST, _bound(of))
     rolled = _tops(connection, of, [name for name, _, _ in newest])
     found = {}
     for name, number, data in newest:
@@ -202,97 +255,17 @@ def summaries(connection: Connection, of: LoggedSeries) -> dict[str, Cells]:
 def _tops(connection: Connection, of: LoggedSeries, names: Sequence[str]) -> dict[str, list[bytes]]:
     """By name, the pages of the highest level of cells."""
     found: dict[str, list[bytes]] = {}
-    for some in _some_at_once(names):
-        for name, data in fetch(connection, _reading_tops(), {**_bound(of), "names": some}):
+    for at in range(0, len(names), NAMES_AT_ONCE):
+        some = names[at : at + NAMES_AT_ONCE]
+        for name, data in fetch(connection, _READING_TOPS, {**_bound(of), "names": some}):
             found.setdefault(name, []).append(data)
     return found
 
 
-def _some_at_once(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    for at in range(0, len(names), NAMES_AT_ONCE):
-        yield names[at : at + NAMES_AT_ONCE]
-
-
 def names_of(connection: Connection, of: LoggedSeries) -> list[str]:
     """Every logged name, in order."""
-    return [name for name, _ in fetch(connection, _naming(), _bound(of))]
+    return [name for name, _ in fetch(connection, _NAMING, _bound(of))]
 
 
 def _bound(of: LoggedSeries) -> dict[str, Any]:
     return {"of_run": of.run_id, "of_stream": of.stream}
-
-
-@lru_cache
-def _reading_tops() -> Select[Any]:
-    table = scalar_rollups.c
-    return (
-        select(table.name, table.data)
-        .where(
-            table.run_id == bindparam("of_run"),
-            table.stream == bindparam("of_stream"),
-            table.name.in_(bindparam("names", expanding=True)),
-            table.level == TOP,
-        )
-        .order_by(table.name, table.bucket)
-    )
-
-
-@lru_cache
-def _naming() -> Select[Any]:
-    """Select every name, and the number of its newest page."""
-    found = _names()
-    named = found.c.name.is_not(None)
-    return select(found.c.name, _newest_of(found)).where(named).order_by(found.c.name)
-
-
-@lru_cache
-def _paged_within() -> Select[Any]:
-    """Like `_naming`, but only names that have a page numbered ``low`` to ``high``."""
-    found, table = _names(), scalar_pages.c
-    within = select(table.bucket).where(
-        table.run_id == bindparam("of_run"),
-        table.stream == bindparam("of_stream"),
-        table.name == found.c.name,
-        table.bucket.between(bindparam("low"), bindparam("high")),
-    )
-    return select(found.c.name, _newest_of(found)).where(within.exists())
-
-
-@lru_cache
-def _reading_newest() -> Select[Any]:
-    """Select every name, and its newest page."""
-    found, table = _names(), scalar_pages.c
-    return (
-        select(table.name, table.bucket, table.data)
-        .where(
-            table.run_id == bindparam("of_run"),
-            table.stream == bindparam("of_stream"),
-            table.name == found.c.name,
-            table.bucket == _newest_of(found),
-        )
-        .order_by(table.name)
-    )
-
-
-def _newest_of(found: CTE) -> Any:
-    table = scalar_pages.alias("newest").c
-    return (
-        select(func.max(table.bucket))
-        .where(
-            table.run_id == bindparam("of_run"),
-            table.stream == bindparam("of_stream"),
-            table.name == found.c.name,
-        )
-        .scalar_subquery()
-    )
-
-
-def _names() -> CTE:
-    """Every name, and a null. Steps from name to name in the index, because there are few names but many pages."""
-    table = scalar_pages.c
-    mine = (table.run_id == bindparam("of_run"), table.stream == bindparam("of_stream"))
-    found = select(func.min(table.name).label("name")).where(*mine).cte("found", recursive=True)
-    following = (
-        select(func.min(table.name)).where(*mine, table.name > found.c.name).scalar_subquery()
-    )
-    return found.union_all(select(following).where(found.c.name.is_not(None)))
