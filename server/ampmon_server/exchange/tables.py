@@ -14,7 +14,7 @@ from ampmon_server.exchange.formats import COLUMNS, Piece, Table
 from ampmon_server.model.series import Floats
 from ampmon_server.store import Store, Summary
 from ampmon_server.store.engine.numbers import INTEGER_MAX
-from ampmon_server.store.reading_export import ExportedSample, read_samples
+from ampmon_server.store.reading.export import ExportedSample
 
 
 ROWS = 32_768
@@ -89,7 +89,7 @@ def _scalars(store: Store, run_id: UUID) -> Iterator[Piece]:
 
 
 def _samples(store: Store, run_id: UUID) -> Iterator[Piece]:
-    for sampled in read_samples(store, run_id):
+    for sampled in store.samples(run_id):
         for first in range(0, len(sampled.sample.statistics.parameters), _PARAMETERS):
             yield _sample(sampled, slice(first, first + _PARAMETERS))
 

@@ -36,8 +36,9 @@ from ampmon_server.store.ingest.ingest import (
 )
 from ampmon_server.store.ingest.remembered import Memory
 from ampmon_server.store.pages.recent import Recent
-from ampmon_server.store.reading import columns, history
+from ampmon_server.store.reading import columns, export, history
 from ampmon_server.store.reading.alarms import AlertCalls
+from ampmon_server.store.reading.export import ExportedSample
 from ampmon_server.store.reading.sampled_reads import SampledReads
 from ampmon_server.store.runs import cases, events, listing, runs
 from ampmon_server.store.runs.runs import Summary
@@ -182,6 +183,10 @@ class Store(SampledReads, AlertCalls, Forwarding, PruneCalls):
         """Return the summary and identity of a run. Raises NotFound."""
         with engine.reading(self._engine) as connection:
             return runs.read_one(connection, run_id), identity.read(connection, run_id)
+
+    def samples(self, run_id: UUID) -> Iterator[ExportedSample]:
+        """Yield every sample that no later attempt did again, by scaler, then rank, then step. Raises NotFound."""
+        return export.read_samples(self._engine, run_id)
 
     def updates(
         self, run_id: UUID, *, stream: int | None, start: int, stop: int, limit: int

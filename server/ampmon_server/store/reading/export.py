@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import numpy as np
-from sqlalchemy import Connection, Row, Select, select, tuple_
+from sqlalchemy import Connection, Engine, Row, Select, select, tuple_
 
 from ampmon import wire
 from ampmon_server.store.engine import engine
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.schema.tables import gradient_blocks
-from ampmon_server.store.store import Store
 from ampmon_server.store.streams import scalers
 from ampmon_server.store.streams.scalers import StreamSource, parameters_of
 
@@ -33,9 +32,8 @@ class ExportedSample(NamedTuple):
     parameters: Sequence[wire.Parameter]
 
 
-def read_samples(store: Store, run_id: UUID) -> Iterator[ExportedSample]:
+def read_samples(database: Engine, run_id: UUID) -> Iterator[ExportedSample]:
     """Yield every sample that no later attempt did again, by scaler, then rank, then step. Raises NotFound."""
-    database = store._engine
     with engine.reading(database) as connection:
         runs = scalers.find(connection, run_id, None)
         found = [
@@ -51,13 +49,8 @@ def read_samples(store: Store, run_id: UUID) -> Iterator[ExportedSample]:
             with engine.reading(database) as connection:
                 rows = _blocks(connection, run_id.bytes, source, after)
                 held = [_current(connection, run_id.bytes, source, row) for row in rows]
-                for row in rows:
-                    if row.attempt not in known:
-                        known = {
-                            row.attempt: parameters_of(
-                                connection, run_id.bytes, source.number, row.attempt
-                            )
-                        } | known
+                for attempt in {row.attempt for row in rows} - known.keys():
+                    known[attempt] = parameters_of(connection, run_id.bytes, source.number, attempt)
             for row, kept in zip(rows, held, strict=True):
                 for sample in kept:
                     yield ExportedSample(name, source.rank, row.attempt, sample, known[row.attempt])
