@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 import numpy as np
@@ -17,7 +17,7 @@ from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, split
 from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.schema.tables import runs, streams
-from ampmon_server.store.streams.scalers import Scaler
+from ampmon_server.store.streams.scalers import COLUMNS, Scaler, StreamSource
 from ampmon_server.store.updates import scalars
 from ampmon_server.store.updates.scalars import LoggedSeries
 
@@ -64,33 +64,28 @@ class Values:
     next: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A stream that may hold scalars."""
-
-    logged: LoggedSeries
-    rank: int
-    scaler: str
-
-
 def names(connection: Connection, run_id: UUID, *, stream: int | None = None) -> list[Name]:
     """The logged names in order, each with its newest value, of one stream or of all. Raises NotFound."""
     found = [
         _name(source, name, cells)
         for source in _sources(connection, run_id, stream)
-        for name, cells in scalars.summaries(connection, source.logged).items()
+        for name, cells in scalars.summaries(connection, _logged(run_id.bytes, source)).items()
     ]
     return sorted(found, key=lambda each: (each.name, each.rank, int(each.stream)))
 
 
-def _name(source: _Source, name: str, cells: Cells) -> Name:
+def _logged(run_id: bytes, source: StreamSource) -> LoggedSeries:
+    return LoggedSeries(run_id, source.number, source.rows_from, source.overlaid)
+
+
+def _name(source: StreamSource, name: str, cells: Cells) -> Name:
     cell = cells[0]
     value, kind = split(float(cell["value_last"]))
     lost = int(not_finite(cells)[0])
     known = lost < int(cell["n"])
     return Name(
         name=name,
-        stream=str(source.logged.stream),
+        stream=str(source.number),
         rank=source.rank,
         scaler=source.scaler,
         n=int(cell["n"]),
@@ -153,30 +148,26 @@ def cells(
 
 def _holder(connection: Connection, run_id: UUID, name: str, stream: int | None) -> LoggedSeries:
     for source in _sources(connection, run_id, stream):
-        if scalars.has(connection, source.logged, name):
-            return source.logged
+        of = _logged(run_id.bytes, source)
+        if scalars.has(connection, of, name):
+            return of
     raise NotFound(f"Run {run_id} has no logged value {name!r}.")
 
 
-def _sources(connection: Connection, run_id: UUID, stream: int | None) -> list[_Source]:
+def _sources(connection: Connection, run_id: UUID, stream: int | None) -> list[StreamSource]:
     """The streams of a run, or the requested one. Raises NotFound."""
     known = select(runs.c.attempts).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
     attempts = connection.scalar(known)
     if attempts is None:
         raise NotFound(f"There is no run {run_id}.")
     table = streams.c
-    statement = select(table.stream, table.rank, table.scaler, table.rows_from).where(
-        table.run_id == run_id.bytes
-    )
+    statement = select(*COLUMNS).where(table.run_id == run_id.bytes)
     if stream is not None:
         statement = statement.where(table.stream == stream)
     rows = connection.execute(statement.order_by(table.rank, table.stream)).all()
     if stream is not None and not rows:
         raise NotFound(f"Run {run_id} has no stream {stream}.")
-    return [
-        _Source(LoggedSeries(run_id.bytes, number, rows_from, attempts > 1), rank, scaler)
-        for number, rank, scaler, rows_from in rows
-    ]
+    return [replace(StreamSource(*row), overlaid=attempts > 1) for row in rows]
 
 
 def user_steps(
@@ -236,7 +227,7 @@ def _joined(one: tuple[Ints, Ints], other: tuple[Ints, Ints]) -> tuple[Ints, Int
 def _stepping(connection: Connection, scaler: Scaler) -> tuple[LoggedSeries, str] | None:
     """The name most often logged with the user's own step, on the lowest rank that has one."""
     for source in scaler.sources:
-        of = LoggedSeries(scaler.run_id, source.number, source.rows_from, source.overlaid)
+        of = _logged(scaler.run_id, source)
         all_of = scalars.summaries(connection, of)
         given = {name: int(cells["user"].sum()) for name, cells in all_of.items()}
         if any(given.values()):
