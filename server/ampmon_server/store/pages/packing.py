@@ -86,6 +86,13 @@ def decompress(data: bytes) -> bytes:
         raise Damaged(f"packed data is damaged: {error}") from error
 
 
+def unversioned(data: bytes, version: bytes) -> bytes:
+    """What follows the first byte, which must be ``version``. Raises Damaged."""
+    if data[:1] != version:
+        raise Damaged(f"packed in version {data[:1].hex()}, but this ampmon reads {version.hex()}")
+    return data[1:]
+
+
 @dataclass(frozen=True, slots=True)
 class Stack:
     """m samples of the same n parameters: arrays are [m], statistics [m, n] and histograms [m, n, 64]."""
@@ -235,12 +242,7 @@ class PackedStack:
     """The samples of a block. A column is unpacked only when it is requested. Raises Damaged."""
 
     def __init__(self, data: bytes) -> None:
-        version = data[:1]
-        if version != VERSION:
-            raise Damaged(
-                f"packed in version {version.hex()}, but this ampmon reads {VERSION.hex()}"
-            )
-        self._block = _decoded(_block_decoder, data[1:])
+        self._block = _decoded(_block_decoder, unversioned(data, VERSION))
         of = _decoded(_columns_decoder, decompress(self._block.columns))
         self.steps = np.frombuffer(of.steps, "<i8")
         self.times = np.frombuffer(of.times, "<i8")

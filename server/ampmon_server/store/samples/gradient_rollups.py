@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 
 from ampmon_server.model.aggregates.gradients import LAYOUT, empty, of_series
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.pages.pyramid import Pyramid
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
-from ampmon_server.store.samples.samples import Change, read_series
+from ampmon_server.store.samples.samples import Change, next_step, read_series
 from ampmon_server.store.schema.tables import gradient_rollups, gradient_totals
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import Scaler, StreamSource, shards
@@ -43,7 +43,7 @@ def note(
     if changed:
         series(connection, scaler).refresh(change.first, change.last, before)
     elif scaler.edge > before and any(source.sampled for source in scaler.sampled):
-        first = next_step(connection, scaler, before)
+        first = _following(connection, scaler, before)
         if first is not None and first < scaler.edge:
             series(connection, scaler).roll_up(before, scaler.edge - 1)
 
@@ -69,17 +69,9 @@ def _is_last(
     return any(source.number == stream.number for source in scaler.sampled)
 
 
-def next_step(connection: Connection, scaler: Scaler, first: int) -> int | None:
-    """The first step at or after ``first`` that may have a sample."""
-    table = gradient_totals.c
-    found = connection.scalar(
-        select(func.min(table.first_step)).where(
-            table.run_id == scaler.run_id,
-            table.stream.in_([source.number for source in scaler.sampled]),
-            table.last_step >= first,
-        )
-    )
-    return None if found is None else max(found, first)
+def _following(connection: Connection, scaler: Scaler, step: int) -> int | None:
+    numbers = [source.number for source in scaler.sampled]
+    return next_step(connection, gradient_totals, scaler.run_id, numbers, step)
 
 
 def series(connection: Connection, scaler: Scaler) -> WindowedSeries:
@@ -91,7 +83,7 @@ def series(connection: Connection, scaler: Scaler) -> WindowedSeries:
         partial(read_cells, connection, scaler),
         scaler.samples_from,
         scaler.edge,
-        partial(next_step, connection, scaler),
+        partial(_following, connection, scaler),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
-from sqlalchemy import Connection, bindparam, delete, func, select
+from sqlalchemy import Connection, bindparam, delete, select
 
 from ampmon.numerics.sampling_error import elements_of, sampling_weight
 from ampmon_server.model.aggregates import parameters as of_parameters
@@ -26,7 +26,7 @@ from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.samples.parameter_packing import ParameterPart, ParameterPyramid
-from ampmon_server.store.samples.samples import Change, reading
+from ampmon_server.store.samples.samples import Change, next_step, reading
 from ampmon_server.store.schema.tables import gradient_blocks, headers, parameter_rollups
 from ampmon_server.store.streams.scalers import (
     Scaler,
@@ -69,6 +69,7 @@ class StreamSamples:
 
     @property
     def series(self) -> WindowedSeries:
+        of = self.connection, gradient_blocks, self.run_id
         return WindowedSeries(
             self.connection,
             self.pyramid,
@@ -76,7 +77,7 @@ class StreamSamples:
             self.rows,
             self.source.samples_from,
             self.source.edge,
-            partial(next_step, self.connection, self.run_id, self.source),
+            partial(next_step, *of, [self.source.number]),
         )
 
     @property
@@ -227,17 +228,6 @@ def seal(connection: Connection, scaler: Scaler, before: int) -> None:
         if source.sampled and source.last_step is not None and source.edge < before:
             series = stream_samples(connection, scaler.run_id, source).series
             replace(series, edge=before).roll_up(source.edge, source.last_step)
-
-
-def next_step(connection: Connection, run_id: bytes, source: StreamSource, step: int) -> int | None:
-    """The first step at or after ``step`` that may have a sample."""
-    table = gradient_blocks.c
-    found: int | None = connection.scalar(
-        select(func.min(table.first_step)).where(
-            table.run_id == run_id, table.stream == source.number, table.last_step >= step
-        )
-    )
-    return None if found is None else max(found, step)
 
 
 @dataclass(frozen=True, slots=True)

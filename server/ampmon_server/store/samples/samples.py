@@ -26,11 +26,12 @@ from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.samples import totals
 from ampmon_server.store.samples.totals import Samples
-from ampmon_server.store.schema.tables import gradient_blocks, gradient_totals, headers
+from ampmon_server.store.schema.tables import gradient_blocks, gradient_totals
 from ampmon_server.store.streams.scalers import (
     Scaler,
     StreamSource,
     current,
+    packed_header,
     shards,
     unpack_parameters,
 )
@@ -146,6 +147,19 @@ def reading(table: Table, overlaid: bool) -> Select[Any]:
     return statement.where(of.first_step >= func.coalesce(begins.scalar_subquery(), 0))
 
 
+def next_step(
+    connection: Connection, table: Table, run_id: bytes, streams: Sequence[int], step: int
+) -> int | None:
+    """The first step at or after ``step`` at which one of the ``streams`` may have a sample in ``table``."""
+    of = table.c
+    found: int | None = connection.scalar(
+        select(func.min(of.first_step)).where(
+            of.run_id == run_id, of.stream.in_(streams), of.last_step >= step
+        )
+    )
+    return None if found is None else max(found, step)
+
+
 def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard]:
     """The shards of the newest sample at or before ``step``, lowest rank first. Raises NotFound if there is none."""
     sources = scaler.sampled
@@ -184,7 +198,7 @@ def _shard(
     connection: Connection, run_id: bytes, source: StreamSource, step: int, attempts: Samples
 ) -> Shard:
     attempt = int(attempts[-1])
-    table, columns = gradient_blocks.c, headers.c
+    table = gradient_blocks.c
     data = connection.scalar(
         select(table.data)
         .where(
@@ -196,12 +210,9 @@ def _shard(
         .order_by(table.first_step.desc())
         .limit(1)
     )
-    header = connection.execute(
-        select(columns.parameters, columns.sample).where(
-            columns.run_id == run_id, columns.stream == source.number, columns.attempt == attempt
-        )
-    ).first()
+    header = packed_header(connection, run_id, source.number, attempt)
     if data is None or header is None:
         raise NotFound(f"The sample at step {step} is no longer stored.")
     sample = next(each for each in packing.block_from_bytes(data) if each.step == step)
-    return Shard(source.rank, sample, unpack_parameters(header.parameters), header.sample)
+    parameters, looked_at = header
+    return Shard(source.rank, sample, unpack_parameters(parameters), looked_at)

@@ -15,8 +15,7 @@ import numpy.typing as npt
 from ampmon.numerics import sampling_error
 from ampmon.numerics.histogram import BINS, ON_GRID_SHARE, SMALL, Classes, Floats, Ints, classify
 from ampmon_server.model.series import GradientSeries, Totals
-from ampmon_server.store.engine.errors import Damaged
-from ampmon_server.store.pages.packing import Stack, compress, decompress
+from ampmon_server.store.pages.packing import Stack, compress, decompress, unversioned
 
 
 _TOTALS = np.dtype(
@@ -113,19 +112,15 @@ def _classes(statistics: dict[str, Any]) -> Classes:
     )
 
 
-def _unversioned(data: bytes) -> bytes:
-    if data[:1] != VERSION:
-        raise Damaged(f"packed in version {data[:1].hex()}, but this ampmon reads {VERSION.hex()}")
-    return data[1:]
-
-
 def samples_to_bytes(samples: Samples) -> bytes:
     return VERSION + compress(samples.tobytes())
 
 
 def samples_from_bytes(blocks: Sequence[bytes]) -> Samples:
     """Unpack blocks into one read-only array of rows, in their order. Raises Damaged."""
-    return np.frombuffer(b"".join(decompress(_unversioned(block)) for block in blocks), _SAMPLE)
+    return np.frombuffer(
+        b"".join(decompress(unversioned(block, VERSION)) for block in blocks), _SAMPLE
+    )
 
 
 def row_to_bytes(samples: Samples) -> bytes:
@@ -135,7 +130,7 @@ def row_to_bytes(samples: Samples) -> bytes:
 
 def row_from_bytes(row: bytes) -> Samples:
     """Unpack the row that `row_to_bytes` packed, [1]. Raises Damaged."""
-    return np.frombuffer(_unversioned(row), _SAMPLE)
+    return np.frombuffer(unversioned(row, VERSION), _SAMPLE)
 
 
 def series(samples: Samples, *, exact: bool) -> GradientSeries:
