@@ -26,7 +26,7 @@ def test_a_block_gives_back_what_was_put_in(parameters: int, seeds: list[int], w
     samples[0].statistics.amax[:1] = wild
     samples[0].statistics.looked[:1] += 2**40
     samples[0].statistics.run_squares[:1] = [[64, 0, 2**50]]
-    back = packing.block_from_bytes(packing.block_to_bytes(Stack.of(samples)))
+    back = packing.stack_from_bytes(packing.block_to_bytes(Stack.of(samples))).samples()
 
     for before, after in zip(samples, back, strict=True):
         assert (before.step, before.time, before.scale) == (after.step, after.time, after.scale)

@@ -154,7 +154,7 @@ def test_a_block_without_squares_is_read() -> None:
     again = columns, packing.compress(msgspec.msgpack.encode(binned))
     older = packed[:1] + msgspec.msgpack.encode(again)
 
-    assert not packing.block_from_bytes(older)[0].statistics.run_squares.any()
+    assert not packing.stack_from_bytes(older).statistics["run_squares"].any()
 
 
 def test_what_is_packed_names_its_version() -> None:
@@ -162,7 +162,7 @@ def test_what_is_packed_names_its_version() -> None:
     stack = Stack.of([Sample(0, 0, 1.0, statistics(2))])
     rows = totals.total(stack, np.full(2, 80), None)
     for data, read in (
-        (packing.block_to_bytes(stack), packing.block_from_bytes),
+        (packing.block_to_bytes(stack), packing.stack_from_bytes),
         (totals.samples_to_bytes(rows), lambda data: totals.samples_from_bytes([data])),
         (totals.row_to_bytes(rows), totals.row_from_bytes),
     ):

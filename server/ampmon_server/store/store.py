@@ -236,8 +236,7 @@ class Store(SampledReads, AlertCalls, Forwarding, PruneCalls):
                 updates = rollups.window(connection, scaler, stretch, columns)
                 sampled = gradient_rollups.window(connection, scaler, stretch, columns // 4)
             else:
-                one = ranks.alone(scaler, rank)
-                updates, sampled = ranks.window(connection, scaler, one, stretch)
+                updates, sampled = ranks.window(connection, scaler, rank, stretch)
             for cells in (updates, sampled):
                 cells.flags.writeable = False
             return ScalerSeries(

@@ -293,11 +293,6 @@ def stack_from_bytes(data: bytes) -> Stack:
     return PackedStack(data).whole()
 
 
-def block_from_bytes(data: bytes) -> list[Sample]:
-    """Unpack a block into single samples. Raises Damaged."""
-    return stack_from_bytes(data).samples()
-
-
 def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
     try:
         return decoder.decode(data)

@@ -128,7 +128,8 @@ def _newest_of(
     # The blocks of one attempt do not overlap. Read one at a time: the first nearly always has a sample.
     while (block := _last_before(connection, scaler, source, attempt, (start, stop))) is not None:
         first_step, data = block
-        samples = [each for each in packing.block_from_bytes(data) if start <= each.step < stop]
+        stack = packing.stack_from_bytes(data)
+        samples = [each for each in stack.samples() if start <= each.step < stop]
         if source.overlaid and samples:
             steps = np.array([each.step for each in samples])
             attempts = np.full(len(steps), attempt)

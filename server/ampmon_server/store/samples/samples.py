@@ -213,6 +213,7 @@ def _shard(
     header = packed_header(connection, run_id, source.number, attempt)
     if data is None or header is None:
         raise NotFound(f"The sample at step {step} is no longer stored.")
-    sample = next(each for each in packing.block_from_bytes(data) if each.step == step)
+    samples = packing.stack_from_bytes(data).samples()
+    sample = next(each for each in samples if each.step == step)
     parameters, looked_at = header
     return Shard(source.rank, sample, unpack_parameters(parameters), looked_at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TypeAlias
 
 import orjson
 from sqlalchemy import Connection, func, select
@@ -16,11 +16,8 @@ KIND = "spool"
 _WORDS_MAX = 500
 
 
-class LossWindow(NamedTuple):
-    """The longest loss window of any rank, in milliseconds, and why; None if all records go to disk at once."""
-
-    ms: int | None = None
-    why: str | None = None
+LossWindow: TypeAlias = tuple[int | None, str | None]
+"""The longest loss window of any rank, in milliseconds, and why; None if all records go to disk at once."""
 
 
 def window(connection: Connection, run_id: bytes) -> LossWindow:
@@ -41,19 +38,16 @@ def window(connection: Connection, run_id: bytes) -> LossWindow:
         .order_by(said.seq),
     )
     last = {rank: orjson.loads(detail) for rank, detail in rows}
-    return max(
-        map(_window, last.values()),
-        key=lambda each: -1 if each.ms is None else each.ms,
-        default=LossWindow(),
-    )
+    windows = [(None, None), *map(_window, last.values())]
+    return max(windows, key=lambda each: -1 if each[0] is None else each[0])
 
 
 def _window(detail: dict[str, object]) -> LossWindow:
     """Read an event, whose detail is free-form."""
     if detail.get("kept") != "memory":
-        return LossWindow()
+        return None, None
     ms, why = detail.get("window_ms"), detail.get("why")
-    return LossWindow(
+    return (
         min(max(ms, 0), COUNT_MAX) if isinstance(ms, int) else 0,
         # JSON may contain a NUL, which PostgreSQL rejects in text.
         why[:_WORDS_MAX].replace("\0", "") if isinstance(why, str) else "",

@@ -33,20 +33,15 @@ RANKS = 64
 """The most ranks compared: the lowest ones."""
 
 
-def alone(scaler: Scaler, rank: int) -> Scaler:
-    """Restrict a scaler to one of its ranks. Raises NotFound."""
-    sources = tuple(source for source in scaler.sources if source.rank == rank)
-    if not sources:
-        raise NotFound(f"The scaler {scaler.name!r} has no rank {rank}.")
-    return replace(scaler, sources=sources)
-
-
 def window(
-    connection: Connection, scaler: Scaler, one: Scaler, stretch: Stretch
+    connection: Connection, scaler: Scaler, rank: int, stretch: Stretch
 ) -> tuple[Cells, Cells]:
-    """The updates and samples of a scaler's rank ``one`` (see `alone`) in a stretch, each as a cell of its own."""
+    """The updates and samples of a scaler's rank in a stretch, each as a cell of its own. Raises NotFound."""
+    source = next((each for each in scaler.sources if each.rank == rank), None)
+    if source is None:
+        raise NotFound(f"The scaler {scaler.name!r} has no rank {rank}.")
+    one = replace(scaler, sources=(source,))
     first, stop = rollups.steps(connection, scaler, stretch)
-    (source,) = one.sources
     last = min(stop - 1, -1 if source.last_step is None else source.last_step)
     first = max(first, last + 1 - ALONE, source.rows_from)
     if last < first:
