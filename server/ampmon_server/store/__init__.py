@@ -10,7 +10,7 @@ from ampmon_server.store.admin.pruning import Pruning
 from ampmon_server.store.admin.verify import Verification
 from ampmon_server.store.alerts.judgements import Judgement, Kept
 from ampmon_server.store.alerts.mutes import Mute
-from ampmon_server.store.alerts.outbox import DeliveryState, LeasedMessages
+from ampmon_server.store.alerts.outbox import DeliveryState
 from ampmon_server.store.engine.errors import (
     BadBatch,
     BadQuery,
@@ -23,18 +23,18 @@ from ampmon_server.store.engine.errors import (
 )
 from ampmon_server.store.engine.opening import upgrade
 from ampmon_server.store.engine.paging import Paged
-from ampmon_server.store.forwarding import Behind, Piece, Point, Portion
+from ampmon_server.store.forwarding import Piece, Portion
 from ampmon_server.store.ingest.ingest import ANYONE, Outcome, Receipt, Sender
 from ampmon_server.store.pages.recent import Recent
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.reading.alarms import RunAlerts
-from ampmon_server.store.runs.listing import Groups, ListedRuns, Sort, Wanted
+from ampmon_server.store.runs.listing import Sort, Wanted
 from ampmon_server.store.runs.runs import Belonging, Edit, Status, Summary
 from ampmon_server.store.samples.parameter_packing import ParameterPart
 from ampmon_server.store.samples.parameter_rollups import ParameterSeries
 from ampmon_server.store.samples.parameters import SORTS as PARAMETER_SORTS
 from ampmon_server.store.samples.parameters import ParameterQuery as ParameterPage
-from ampmon_server.store.store import ScalerSeries, Store
+from ampmon_server.store.store import Store
 from ampmon_server.store.streams.state import Change
 from ampmon_server.store.updates.identity import Identity
 
@@ -44,7 +44,6 @@ __all__ = [
     "PARAMETER_SORTS",
     "BadBatch",
     "BadQuery",
-    "Behind",
     "Belonging",
     "Busy",
     "Change",
@@ -53,13 +52,10 @@ __all__ = [
     "Distribution",
     "Edit",
     "Failures",
-    "Groups",
     "Identity",
     "Judgement",
     "Keep",
     "Kept",
-    "LeasedMessages",
-    "ListedRuns",
     "Mute",
     "NameTaken",
     "NotFound",
@@ -69,7 +65,6 @@ __all__ = [
     "ParameterPart",
     "ParameterSeries",
     "Piece",
-    "Point",
     "Portion",
     "PruneSize",
     "PruneTask",
@@ -77,7 +72,6 @@ __all__ = [
     "Receipt",
     "Recent",
     "RunAlerts",
-    "ScalerSeries",
     "Sender",
     "Sort",
     "Status",
