@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,12 +50,9 @@ def open_database(settings: Settings, *, upgrading: bool = False) -> Opened:
     """
     url = engine.url_of(settings)
     database = engine.open_engine(url)
-    if database.dialect.name == "sqlite":
-        exclusive, work = _exclusively(url), _brought_up
-    else:
-        exclusive, work = None, _brought_up if upgrading else _opened
+    exclusive = _exclusively(url) if _is_sqlite(url) else None
     try:
-        before = _set_up(database, url, work)
+        before = _set_up(database, url, alone=upgrading or exclusive is not None)
     except Unusable:
         Opened(_named(url), database, exclusive, None).close()
         raise
@@ -115,9 +111,9 @@ def upgrade(settings: Settings) -> Upgrade:
         return Upgrade(opened.name, opened.before, migrations.schema(connection).revision)
 
 
-def _set_up(database: Engine, url: URL, work: Callable[[Connection, URL], Schema]) -> Schema:
+def _set_up(database: Engine, url: URL, *, alone: bool) -> Schema:
     try:
-        return engine.write(database, lambda connection: work(connection, url))
+        return engine.write(database, lambda connection: _brought_up(connection, url, alone=alone))
     except Busy as error:
         cause = error.__cause__
         if isinstance(cause, DBAPIError):
@@ -127,27 +123,23 @@ def _set_up(database: Engine, url: URL, work: Callable[[Connection, URL], Schema
         raise Unusable(_refusal(error, url)) from error
 
 
-def _opened(connection: Connection, url: URL) -> Schema:
-    """Check a database that other servers may use, and return its schema. Set it up if it is empty."""
-    postgresql.check(connection, url)
-    stands = migrations.schema(connection)
-    if stands.age == "empty":
-        return _brought_up(connection, url)
-    if stands.age == "older":
+def _brought_up(connection: Connection, url: URL, *, alone: bool) -> Schema:
+    """Set up an empty database, and upgrade an older one if it is ``alone``: no other server uses it.
+
+    Return the schema that it had before. Raises Unusable unless it has this version's now.
+    """
+    is_postgresql = connection.dialect.name == "postgresql"
+    if is_postgresql:
+        postgresql.check(connection, url)
+    before = migrations.schema(connection)
+    if is_postgresql and (alone or before.age == "empty"):
+        postgresql.lock_schema(connection)
+        before = migrations.schema(connection)  # another server may have changed it meanwhile
+    if before.age == "older" and not alone:
         raise Unusable(
-            f"{_named(url)} has an older schema ({stands.revision}): stop every ampmon serve that uses it, "
+            f"{_named(url)} has an older schema ({before.revision}): stop every ampmon serve that uses it, "
             f"and run ampmon db upgrade --database-url {postgresql.command_url(url)}"
         )
-    _check(connection, url)
-    return stands
-
-
-def _brought_up(connection: Connection, url: URL) -> Schema:
-    """Set up or upgrade a database that no other server uses, and return the schema that it had before."""
-    if connection.dialect.name == "postgresql":
-        postgresql.check(connection, url)
-        postgresql.lock_schema(connection)
-    before = migrations.schema(connection)
     if before.age in {"empty", "older"}:
         migrations.upgrade(connection)
     _check(connection, url)
