@@ -10,7 +10,8 @@ from uuid import UUID, uuid4
 import urllib3
 
 from ampmon_server.background import bus as news
-from ampmon_server.background.bus import Advance, Bus
+from ampmon_server.background.bus import Bus
+from ampmon_server.store import Advance
 from batches import Trainer
 from posted import post
 from serving import Server

@@ -18,9 +18,9 @@ from sqlalchemy import event, make_url
 
 from ampmon import wire
 from ampmon_server.background import bus as buses
-from ampmon_server.background.bus import Advance, Bus, BusFollower
+from ampmon_server.background.bus import Bus, BusFollower
 from ampmon_server.settings import Settings
-from ampmon_server.store import Edit, Store
+from ampmon_server.store import Advance, Edit, Store
 from ampmon_server.store.admin.notices import CHANNEL
 from batches import Trainer
 from postgres import Postgres
@@ -114,7 +114,7 @@ def test_what_is_stored_there_is_told_here(pair: Pair) -> None:
         summary = far.store.edit(run, Edit(name="renamed"))
         far.bus.publish(Advance(run, summary.version, summary.last_step))
         wait_for(lambda: Advance(run, 3, 4) in told)
-        far.bus.publish(Advance(*far.store.delete(run)))
+        far.bus.publish(far.store.delete(run))
         wait_for(lambda: Advance(run, 4, 4) in told)
 
 

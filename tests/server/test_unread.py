@@ -12,11 +12,10 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from ampmon_server.background.bus import Advance
 from ampmon_server.http import process as server_process
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
-from ampmon_server.store import Sender
+from ampmon_server.store import Advance, Sender
 from batches import Trainer
 from certificates import Authority
 from timed_server import BUFFER_BYTES, Served, certified, connected, connecting, serving

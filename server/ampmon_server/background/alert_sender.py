@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from ampmon_server.alerting.delivery import DeliveryOutcome, Trouble, deliver, words
 from ampmon_server.alerting.targets import Alerts, Target
-from ampmon_server.background.bus import Advance, Bus
+from ampmon_server.background.bus import Bus
 from ampmon_server.background.writer import QueueFull, Writer
 from ampmon_server.store import Store, StoreError
 
@@ -75,7 +75,7 @@ class AlertSender:
             self._count(target, outcome)
             settle = partial(store.settle, taken, outcome)
             for change in await self._try(settle, writes=True) or ():
-                self._bus.publish(Advance(*change))
+                self._bus.publish(change)
 
     def _count(self, target: Target, outcome: DeliveryOutcome) -> None:
         if outcome.trouble is None:

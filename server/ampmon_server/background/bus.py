@@ -15,12 +15,11 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import takewhile
-from typing import NamedTuple
 from uuid import UUID
 
 from anyio import move_on_after
 
-from ampmon_server.store import Change, Store
+from ampmon_server.store import Advance, Store
 from ampmon_server.store.admin.notices import PostgresNotices
 
 
@@ -41,14 +40,6 @@ A transaction may contain many statements of up to 30 s each. Known runs in the 
 _IDLE_S = 5.0
 
 _log = logging.getLogger(__name__)
-
-
-class Advance(NamedTuple):
-    """A run has reached a version. ``step`` is its last step, if it has any."""
-
-    run_id: UUID
-    version: int
-    step: int | None
 
 
 class Bus:
@@ -289,11 +280,11 @@ class BusFollower:
             self._deliver(partial(self._store.changes_of, heard))
             self._stopping.wait(INTERVAL_S)
 
-    def _deliver(self, ask: Callable[[], Sequence[Change]]) -> bool:
+    def _deliver(self, ask: Callable[[], Sequence[Advance]]) -> bool:
         """Deliver the changes that ``ask`` reads. Return whether the read succeeded."""
         try:
             for change in ask():
-                self._bus.deliver(Advance(*change))
+                self._bus.deliver(change)
         except Exception as error:  # any kind: an uncaught error would end this thread unnoticed
             if self._trouble is None:
                 _log.warning("Pages show updates from other server processes late: %s", error)

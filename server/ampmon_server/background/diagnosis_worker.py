@@ -19,7 +19,7 @@ from uuid import UUID
 from ampmon_server.alerting.targets import Alerts
 from ampmon_server.analysis.diagnosis.diagnose import Diagnosis, diagnose
 from ampmon_server.analysis.diagnosis.rules import silent
-from ampmon_server.background.bus import Advance, Bus
+from ampmon_server.background.bus import Bus
 from ampmon_server.background.writer import QueueFull, Writer
 from ampmon_server.model.case import Case
 from ampmon_server.model.thresholds import Thresholds
@@ -162,7 +162,7 @@ class DiagnosisWorker:
         keep = self._counted(lambda: self._store.keep(run_id, judgement, self._alerts))
         kept = await self._writer.run(keep)
         if kept.change is not None:
-            self._bus.publish(Advance(*kept.change))
+            self._bus.publish(kept.change)
         waits = [] if kept.due is None else [max(kept.due / 1e6 - time.time(), AGAIN_S)]
         if case.status == "running":
             waits.append(LATER_S)

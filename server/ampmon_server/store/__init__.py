@@ -35,18 +35,18 @@ from ampmon_server.store.samples.parameter_rollups import ParameterSeries
 from ampmon_server.store.samples.parameters import SORTS as PARAMETER_SORTS
 from ampmon_server.store.samples.parameters import ParameterQuery as ParameterPage
 from ampmon_server.store.store import Store
-from ampmon_server.store.streams.state import Change
+from ampmon_server.store.streams.state import Advance
 from ampmon_server.store.updates.identity import Identity
 
 
 __all__ = [
     "ANYONE",
     "PARAMETER_SORTS",
+    "Advance",
     "BadBatch",
     "BadQuery",
     "Belonging",
     "Busy",
-    "Change",
     "Defect",
     "DeliveryState",
     "Distribution",

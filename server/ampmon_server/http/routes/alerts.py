@@ -14,7 +14,6 @@ from starlette.responses import Response
 
 from ampmon import wire
 from ampmon_server.alerting.delivery import words
-from ampmon_server.background.bus import Advance
 from ampmon_server.http.auth.access import Caller, requires
 from ampmon_server.http.problems import problem, refusals
 from ampmon_server.http.routes.answers import json_answer, tagged_json
@@ -30,7 +29,7 @@ from ampmon_server.http.routes.dependencies import (
     check_own,
 )
 from ampmon_server.http.service import Service
-from ampmon_server.store import Change, DeliveryState, Mute, NotFound, RunAlerts
+from ampmon_server.store import Advance, DeliveryState, Mute, NotFound, RunAlerts
 
 
 router = APIRouter(prefix="/api/v1")
@@ -236,6 +235,6 @@ def _name_of(caller: Caller) -> str:
     return caller.owner or OPERATOR
 
 
-def _publish(service: Service, change: Change | None) -> None:
+def _publish(service: Service, change: Advance | None) -> None:
     if change is not None:
-        service.bus.publish(Advance(*change))
+        service.bus.publish(change)

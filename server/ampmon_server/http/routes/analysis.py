@@ -19,7 +19,6 @@ from ampmon_server.analysis.policy.scalers import Kind
 from ampmon_server.analysis.policy.simulate import Simulation
 from ampmon_server.analysis.policy.underflow import Share
 from ampmon_server.analysis.whatif import DOWN, FORMATS, UP, Gradient, best, curve
-from ampmon_server.background.bus import Advance
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.routes.answers import tagged_json
 from ampmon_server.http.routes.dependencies import (
@@ -73,7 +72,7 @@ async def ask_for_measurement(run_id: UUID, service: ServiceDependency) -> Respo
 
     The trainer measures at most once an hour, and within its budget. The diagnosis then tells the result.
     """
-    service.bus.publish(Advance(*await service.writer.run(lambda: service.store.ask(run_id))))
+    service.bus.publish(await service.writer.run(lambda: service.store.ask(run_id)))
     return Response(status_code=204)
 
 

@@ -14,14 +14,13 @@ from starlette.responses import Response
 
 from ampmon import wire
 from ampmon.wire.decoding import TooLarge, UnsupportedVersion, decode_batch
-from ampmon_server.background.bus import Advance
 from ampmon_server.http.auth.access import Caller, requires
 from ampmon_server.http.metrics import reason_of
 from ampmon_server.http.problems import refusals
 from ampmon_server.http.routes import bodies
 from ampmon_server.http.routes.bodies import BodyRefused, fault
 from ampmon_server.http.service import Service
-from ampmon_server.store import Busy, Outcome, Receipt, Sender
+from ampmon_server.store import Advance, Busy, Outcome, Receipt, Sender
 
 
 router = APIRouter(prefix="/api/v1")

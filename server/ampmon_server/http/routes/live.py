@@ -14,12 +14,12 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from ampmon_server.background.bus import QUIET_S, Advance
+from ampmon_server.background.bus import QUIET_S
 from ampmon_server.http.auth.access import OWN, Caller, requires
 from ampmon_server.http.auth.tokens import KNOWN_S
 from ampmon_server.http.routes.dependencies import CallerDependency, RunIds, ServiceDependency
 from ampmon_server.http.service import Service
-from ampmon_server.store import Busy, Change, Store
+from ampmon_server.store import Advance, Busy, Store
 
 
 router = APIRouter(prefix="/api/v1")
@@ -65,7 +65,7 @@ async def _events(
     with service.bus.listen(asked) as listener:
         # Query after listening, so that no change is missed. A run may then be announced twice.
         known = await seen.at_first(asked)
-        yield b"".join(_event(Advance(*each)) for each in known) or _NOTHING
+        yield b"".join(map(_event, known)) or _NOTHING
         async for advances in listener.advances(quiet_s):
             if not await _is_known(service, caller):
                 return
@@ -88,7 +88,7 @@ class _Seen:
         self._projects = caller.projects
         self._shown: set[UUID] = set()
 
-    async def at_first(self, asked: list[UUID] | None) -> list[Change]:
+    async def at_first(self, asked: list[UUID] | None) -> list[Advance]:
         """The current versions of the ``asked`` runs, or of the newest ones if that is None."""
         known = await to_thread.run_sync(self._versions, asked, 1000)
         if self._projects is not None:
@@ -107,7 +107,7 @@ class _Seen:
         self._shown |= there
         return visible
 
-    def _versions(self, asked: list[UUID] | None, limit: int) -> list[Change]:
+    def _versions(self, asked: list[UUID] | None, limit: int) -> list[Advance]:
         return self._store.versions(asked, limit, self._projects)
 
 

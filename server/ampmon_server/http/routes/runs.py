@@ -12,7 +12,6 @@ from starlette.background import BackgroundTask
 from starlette.responses import Response
 
 from ampmon import wire
-from ampmon_server.background.bus import Advance
 from ampmon_server.background.upkeep import clear
 from ampmon_server.charts.sparkline import sparkline
 from ampmon_server.http.auth.access import requires
@@ -31,7 +30,7 @@ from ampmon_server.http.routes.dependencies import (
     visible,
 )
 from ampmon_server.queries.distance import loss_of
-from ampmon_server.store import Edit, Sort, Status, Wanted
+from ampmon_server.store import Advance, Edit, Sort, Status, Wanted
 
 
 router = APIRouter(prefix="/api/v1")
@@ -149,6 +148,6 @@ async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -
 @requires("ingest")
 async def delete_run(run_id: UUID, service: ServiceDependency) -> Response:
     """Delete a run for good. Records that arrive later are acknowledged and not stored."""
-    service.bus.publish(Advance(*await service.writer.run(lambda: service.store.delete(run_id))))
+    service.bus.publish(await service.writer.run(lambda: service.store.delete(run_id)))
     clearing = BackgroundTask(clear, service.store, service.writer, run_id)
     return Response(status_code=204, background=clearing)

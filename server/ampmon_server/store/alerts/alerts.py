@@ -19,7 +19,7 @@ from ampmon_server.store.alerts.outbox import subject_of
 from ampmon_server.store.engine.engine import insert_rows, now_us
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.schema.tables import alerts, runs
-from ampmon_server.store.streams.state import Change, move_on
+from ampmon_server.store.streams.state import Advance, move_on
 
 
 OF_THE_END = frozenset({"crashed"})
@@ -144,7 +144,7 @@ def _firing(stand: Iterable[Alert]) -> int:
     return sum(each.state == "firing" and each.acknowledged is None for each in stand)
 
 
-def acknowledge(connection: Connection, run_id: UUID, rule: str, who: str) -> Change:
+def acknowledge(connection: Connection, run_id: UUID, rule: str, who: str) -> Advance:
     """Record who acknowledged an alert. Raises NotFound if no alert of the rule is pending or firing."""
     now = now_us()
     moved = move_on(connection, run_id, now)

@@ -16,7 +16,7 @@ from ampmon_server.alerting.targets import Alerts
 from ampmon_server.store.alerts import alerts
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.schema.tables import runs
-from ampmon_server.store.streams.state import Change
+from ampmon_server.store.streams.state import Advance
 
 
 KEPT = 32
@@ -41,7 +41,7 @@ class Judgement:
 class Kept(NamedTuple):
     """The new version of a run, None if nothing changed, and when its next pending alert may fire."""
 
-    change: Change | None = None
+    change: Advance | None = None
     due: int | None = None
 
 
@@ -74,7 +74,7 @@ def keep(
     stands = (held.findings, held.firing) == (findings.decode(), advanced.firing)
     change = None
     if advanced.changed or not stands:
-        change = run_id, held.version + 1, held.last_step
+        change = Advance(run_id, held.version + 1, held.last_step)
         values |= {
             "verdict": judgement.verdict,
             "severity": judgement.severity,

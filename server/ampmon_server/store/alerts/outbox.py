@@ -29,7 +29,7 @@ from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.schema.global_tables import messages
 from ampmon_server.store.schema.tables import runs
-from ampmon_server.store.streams.state import Change, move_on
+from ampmon_server.store.streams.state import Advance, move_on
 
 
 _S = 1_000_000
@@ -188,7 +188,9 @@ def _change(connection: Connection, rows: Sequence[Row[Any]], **values: Any) -> 
     connection.execute(update(messages).where(messages.c.message_id.in_(ids)).values(values))
 
 
-def settle(connection: Connection, taken: LeasedMessages, outcome: DeliveryOutcome) -> list[Change]:
+def settle(
+    connection: Connection, taken: LeasedMessages, outcome: DeliveryOutcome
+) -> list[Advance]:
     """Record the outcome of a delivery. Return the changes of the runs whose delivery state is new."""
     ids, now = taken.ids, now_us()
     rows = connection.execute(select(messages).where(messages.c.message_id.in_(ids))).all()

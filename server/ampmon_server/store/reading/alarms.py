@@ -19,7 +19,7 @@ from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.engine import Calls, now_us, reads, writes
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.runs import runs
-from ampmon_server.store.streams.state import Change, move_on
+from ampmon_server.store.streams.state import Advance, move_on
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +93,11 @@ class AlertCalls(Calls):
             of = alerts.subjects(connection, [mute.run_id for mute in kept if mute.run_id])
         return [(mute, of.get(mute.run_id) if mute.run_id else None) for mute in kept]
 
-    def mute(self, wanted: Mute, who: str) -> tuple[Mute, Change | None]:
+    def mute(self, wanted: Mute, who: str) -> tuple[Mute, Advance | None]:
         """Store a mute. Return it as stored, and the change of its run if it is for one. Raises NotFound."""
         made = replace(wanted, made=now_us(), made_by=who)
 
-        def work(connection: Connection) -> tuple[Mute, Change | None]:
+        def work(connection: Connection) -> tuple[Mute, Advance | None]:
             if made.run_id is None:
                 return mutes.keep(connection, made), None
             moved = move_on(connection, made.run_id, made.made)
@@ -106,10 +106,10 @@ class AlertCalls(Calls):
 
         return engine.write(self._engine, work)
 
-    def lift(self, mute: Mute) -> Change | None:
+    def lift(self, mute: Mute) -> Advance | None:
         """Delete a mute, and return the change of its run if it is for one that exists."""
 
-        def work(connection: Connection) -> Change | None:
+        def work(connection: Connection) -> Advance | None:
             moved = None
             if mute.run_id is not None:
                 with suppress(NotFound):

@@ -15,7 +15,7 @@ from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import KINDS
 from ampmon_server.store.schema.tables import runs
-from ampmon_server.store.streams.state import Change, move_on
+from ampmon_server.store.streams.state import Advance, move_on
 
 
 NOT_MEASURABLE = "its script does not call ampmon.measure_on_request(), or has several ranks"
@@ -170,7 +170,7 @@ def read_versions(
     run_ids: list[UUID] | None = None,
     limit: int = 1000,
     within: Collection[str] | None = None,
-) -> list[Change]:
+) -> list[Advance]:
     """Return the version and last step of ``run_ids``, or of the newest ``limit`` runs.
 
     ``within`` limits them to some projects; None is all.
@@ -182,7 +182,7 @@ def read_versions(
     if within is not None:
         statement = statement.where(table.project.in_(within))
     rows = connection.execute(statement.order_by(table.started.desc()).limit(limit))
-    return [(UUID(bytes=run_id), version, step) for run_id, version, step in rows]
+    return [Advance(UUID(bytes=run_id), version, step) for run_id, version, step in rows]
 
 
 def change(connection: Connection, run_id: UUID, edit: Edit) -> Summary:
@@ -202,7 +202,7 @@ def change(connection: Connection, run_id: UUID, edit: Edit) -> Summary:
     return read_one(connection, run_id)
 
 
-def ask(connection: Connection, run_id: UUID) -> Change:
+def ask(connection: Connection, run_id: UUID) -> Advance:
     """Request a measurement from the trainer. Raises NotFound, also if the run cannot be measured."""
     moved = move_on(connection, run_id, now := now_us())
     can = (runs.c.run_id == run_id.bytes, runs.c.measurement.is_not(None))
@@ -211,7 +211,7 @@ def ask(connection: Connection, run_id: UUID) -> Change:
     return moved
 
 
-def mark_deleted(connection: Connection, run_id: UUID) -> Change:
+def mark_deleted(connection: Connection, run_id: UUID) -> Advance:
     """Delete a run and leave a tombstone, so that late records do not recreate it. Raises NotFound.
 
     The run's data is no longer visible, but still has to be removed: see `store.admin.prune`.
@@ -235,4 +235,4 @@ def mark_deleted(connection: Connection, run_id: UUID) -> Change:
     )
     outbox.forget(connection, run_id.bytes)
     mutes.forget(connection, run_id.bytes)
-    return run_id, row.version + 1, row.last_step
+    return Advance(run_id, row.version + 1, row.last_step)

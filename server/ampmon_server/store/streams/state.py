@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -167,31 +167,36 @@ def _row(state: RunState) -> tuple[Any, ...]:
     return tuple(getattr(state, name) for name in _NAMES)
 
 
-Change: TypeAlias = tuple[UUID, int, int | None]
-"""(run, version, last step)."""
-
 PAGE = 1000
 
 
-def changed_since(connection: Connection, changed: int) -> list[Change]:
+class Advance(NamedTuple):
+    """A run has reached a version. ``step`` is its last step, if it has any."""
+
+    run_id: UUID
+    version: int
+    step: int | None
+
+
+def changed_since(connection: Connection, changed: int) -> list[Advance]:
     """The runs whose version changed at or after ``changed``, in us since the epoch."""
     key = (runs.c.changed, runs.c.run_id)
     last: tuple[int, bytes] = (changed, b"")
-    found: list[Change] = []
+    found: list[Advance] = []
     while True:
         rows = _read(connection, tuple_(*key) > tuple_(*last), PAGE)
-        found += map(_change, rows)
+        found += map(_advance, rows)
         if len(rows) < PAGE:
             return found
         last = (rows[-1].changed, rows[-1].run_id)
 
 
-def changes_of(connection: Connection, run_ids: Sequence[UUID]) -> list[Change]:
+def changes_of(connection: Connection, run_ids: Sequence[UUID]) -> list[Advance]:
     """The requested runs, deleted ones included; unknown ones are left out."""
-    found: list[Change] = []
+    found: list[Advance] = []
     for first in range(0, len(run_ids), PAGE):
         some = [run_id.bytes for run_id in run_ids[first : first + PAGE]]
-        found += map(_change, _read(connection, runs.c.run_id.in_(some), PAGE))
+        found += map(_advance, _read(connection, runs.c.run_id.in_(some), PAGE))
     return found
 
 
@@ -204,7 +209,7 @@ def held(connection: Connection, run_id: UUID) -> tuple[Any, ...] | None:
     return None if row is None else tuple(row)
 
 
-def move_on(connection: Connection, run_id: UUID, now: int) -> Change:
+def move_on(connection: Connection, run_id: UUID, now: int) -> Advance:
     """Increment the version of a run, and lock its row until the transaction ends. Raises NotFound."""
     table = runs.c
     row = connection.execute(
@@ -219,7 +224,7 @@ def move_on(connection: Connection, run_id: UUID, now: int) -> Change:
         .where(table.run_id == run_id.bytes)
         .values(version=row.version + 1, changed=now)
     )
-    return run_id, row.version + 1, row.last_step
+    return Advance(run_id, row.version + 1, row.last_step)
 
 
 def _read(connection: Connection, which: ColumnElement[bool], limit: int) -> Sequence[Any]:
@@ -232,5 +237,5 @@ def _read(connection: Connection, which: ColumnElement[bool], limit: int) -> Seq
     ).all()
 
 
-def _change(row: Any) -> Change:
-    return UUID(bytes=row.run_id), row.version, row.last_step
+def _advance(row: Any) -> Advance:
+    return Advance(UUID(bytes=row.run_id), row.version, row.last_step)
