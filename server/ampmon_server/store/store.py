@@ -17,7 +17,7 @@ from ampmon_server.model.aggregates.updates import empty
 from ampmon_server.model.series import RankRows, Resume, UserSteps
 from ampmon_server.settings import Settings
 from ampmon_server.store import access
-from ampmon_server.store.admin import prune
+from ampmon_server.store.admin import derived, prune
 from ampmon_server.store.admin.notices import PostgresNotices
 from ampmon_server.store.admin.prune import PruneCalls, PruneTask
 from ampmon_server.store.alerts import judgements
@@ -168,6 +168,7 @@ class Store(SampledReads, AlertCalls, Forwarding, PruneCalls):
     held = reads(state.held)
     runs = reads(listing.read_page)
     case = reads(cases.read)
+    unsound = reads(derived.unsound)
     changes_since = reads(state.changed_since)
     changes_of = reads(state.changes_of)
     history = reads(history.read)

@@ -27,7 +27,6 @@ from sqlalchemy import (
     update,
 )
 
-from ampmon_server.store.admin import derived
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.engine import Calls, reads
 from ampmon_server.store.engine.errors import Busy
@@ -369,8 +368,6 @@ class PruneCalls(Calls):
 
     due = reads(due)
     left = reads(left)
-    unsound = reads(derived.unsound)
-    """To check before pruning, which leaves only the aggregates."""
 
     def prune(self, one: PruneTask) -> Iterator[int]:
         """Prune a run, one short transaction per step, and yield how many rows each removes."""
