@@ -64,13 +64,7 @@ def words(trouble: Trouble, status: int | None) -> str:
 
 async def deliver(target: Target, message: Message, *, allow_private: bool) -> DeliveryOutcome:
     """Send a message within `DEADLINE_S` and return the outcome. Raises only when cancelled."""
-    order = {
-        "url": target.url,
-        "title": message.title,
-        "body": message.body,
-        "kind": message.kind,
-        "allow_private": allow_private,
-    }
+    order = {"url": target.url, "allow_private": allow_private, **message._asdict()}
     try:
         process = await asyncio.create_subprocess_exec(
             *interpreter.command("ampmon_server.alerting.deliver"),

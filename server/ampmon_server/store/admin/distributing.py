@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -68,16 +68,13 @@ class Distribution:
                 f"{url.database} is an SQLite file, on one machine: to distribute "
                 f"runs, keep them in PostgreSQL with Citus, --database-url {postgresql.DRIVER}://..."
             )
-        opened = opening.open_to_read(settings)
-        try:
+        with closing(opening.open_to_read(settings)) as opened:
             with engine.reading(opened.engine) as connection:
                 _check_extension(connection, opened.name)
                 nodes = _nodes(connection, opened.name)
                 _check_node(connection, opened.name)
                 steps = _steps(connection)
             yield cls(opened.name, nodes, steps, opened)
-        finally:
-            opened.close()
 
     @property
     def tables(self) -> int:
