@@ -9,6 +9,7 @@ from typing import IO, Any
 
 import msgspec
 
+from ampmon.spool.layout import sync_directory
 from ampmon_server.model.names import file_name
 from ampmon_server.store import Piece, Portion
 
@@ -43,8 +44,8 @@ class TensorBoard:
             file.flush()
             os.fsync(file.fileno())
             at.bytes = file.tell()
-        if new:
-            _sync(path.parent)
+        if new and os.name == "posix":  # no other system can sync folders
+            sync_directory(path.parent)
         return msgspec.json.encode(at).decode()
 
 
@@ -83,13 +84,3 @@ def _events(piece: Piece) -> Iterator[Any]:
         scalars = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
         event = Event(wall_time=time / 1e6, step=step, summary=Summary(value=scalars))
         yield event.SerializeToString()
-
-
-def _sync(folder: Path) -> None:
-    """Sync the folder, so that a new file's name is on disk too. Only POSIX can sync folders."""
-    if os.name == "posix":
-        held = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(held)
-        finally:
-            os.close(held)
