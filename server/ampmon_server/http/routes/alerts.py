@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
@@ -16,7 +16,12 @@ from ampmon import wire
 from ampmon_server.alerting.delivery import words
 from ampmon_server.http.auth.access import Caller, requires
 from ampmon_server.http.problems import problem, refusals
-from ampmon_server.http.routes.answers import json_answer, tagged_json
+from ampmon_server.http.routes.answers import (
+    delivery_json,
+    json_answer,
+    standings_json,
+    tagged_json,
+)
 from ampmon_server.http.routes.bodies import read_json, takes
 from ampmon_server.http.routes.dependencies import (
     OF_OWN_RUN,
@@ -29,7 +34,7 @@ from ampmon_server.http.routes.dependencies import (
     check_own,
 )
 from ampmon_server.http.service import Service
-from ampmon_server.store import Advance, DeliveryState, Mute, NotFound, RunAlerts
+from ampmon_server.store import Advance, Mute, NotFound
 
 
 router = APIRouter(prefix="/api/v1")
@@ -89,7 +94,7 @@ def list_messages(
             "rule": each.rule,
             "title": title,
             "made": each.made,
-            **_delivery(each),
+            **delivery_json(each),
         }
         for subject, title, each in found.messages
     ]
@@ -201,34 +206,6 @@ async def _check_mutes(
         raise NotAllowed(
             "This needs a token with the scope `admin` over the projects to mute.", "admin"
         )
-
-
-def standings_json(stand: RunAlerts) -> list[dict[str, Any]]:
-    """Return a run's alerts as its page shows them, each with its active mute and its deliveries since it fired."""
-    return [
-        {
-            "rule": rule,
-            "title": found.title,
-            **asdict(alert),
-            "mute": next((mute for mute in stand.mutes if mute.rule in {None, rule}), None),
-            "deliveries": [
-                _delivery(each)
-                for each in stand.deliveries
-                if each.rule == rule and each.made >= (alert.fired or 0)
-            ],
-        }
-        for rule, (alert, found) in stand.alerts.items()
-    ]
-
-
-def _delivery(each: DeliveryState) -> dict[str, Any]:
-    return {
-        "target": each.target,
-        "sent": each.sent,
-        "due": each.due,
-        "attempts": each.attempts,
-        "trouble": words(each.trouble, each.status) if each.trouble else None,
-    }
 
 
 def _name_of(caller: Caller) -> str:

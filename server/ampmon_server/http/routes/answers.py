@@ -1,4 +1,4 @@
-"""Responses of many routes: JSON with a hash of its bytes as ETag, and files with their date and size as ETag.
+"""Responses of many routes: JSON with a hash of its bytes as ETag, files with their date and size, and alerts in JSON.
 
 Both are compressed if the client accepts it, in the request's thread. A middleware would do it in the event loop's.
 """
@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import orjson
 import zstandard
 from fastapi import Request
 from starlette.responses import FileResponse, Response
+
+from ampmon_server.alerting.delivery import words
+from ampmon_server.store import DeliveryState, RunAlerts
 
 
 _COMPRESSED_FROM = 1024
@@ -111,3 +116,31 @@ def _held(tag: str, request: Request, cache: str = "no-cache") -> Response | Non
     if tag not in {each.strip().removeprefix("W/") for each in held.split(",")}:
         return None
     return _tagged(Response(status_code=304), tag, cache)
+
+
+def standings_json(stand: RunAlerts) -> list[dict[str, Any]]:
+    """Return a run's alerts as its page shows them, each with its active mute and its deliveries since it fired."""
+    return [
+        {
+            "rule": rule,
+            "title": found.title,
+            **asdict(alert),
+            "mute": next((mute for mute in stand.mutes if mute.rule in {None, rule}), None),
+            "deliveries": [
+                delivery_json(each)
+                for each in stand.deliveries
+                if each.rule == rule and each.made >= (alert.fired or 0)
+            ],
+        }
+        for rule, (alert, found) in stand.alerts.items()
+    ]
+
+
+def delivery_json(each: DeliveryState) -> dict[str, Any]:
+    return {
+        "target": each.target,
+        "sent": each.sent,
+        "due": each.due,
+        "attempts": each.attempts,
+        "trouble": words(each.trouble, each.status) if each.trouble else None,
+    }

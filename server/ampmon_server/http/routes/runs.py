@@ -16,8 +16,7 @@ from ampmon_server.background.upkeep import clear
 from ampmon_server.charts.sparkline import sparkline
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.problems import refusals
-from ampmon_server.http.routes.alerts import standings_json
-from ampmon_server.http.routes.answers import json_answer, tagged_json
+from ampmon_server.http.routes.answers import json_answer, standings_json, tagged_json
 from ampmon_server.http.routes.bodies import read_json, takes
 from ampmon_server.http.routes.dependencies import (
     NO_NUL,
