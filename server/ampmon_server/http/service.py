@@ -19,7 +19,7 @@ from ampmon_server.http.auth.tokens import Logins, Sessions, Tokens
 from ampmon_server.http.certificate import Certificate
 from ampmon_server.http.metrics import Metrics
 from ampmon_server.settings import Settings
-from ampmon_server.store import Busy, Store, Unusable
+from ampmon_server.store import Advance, Busy, Store, Unusable
 
 
 Part = Literal["database", "schema", "bus"]
@@ -69,6 +69,11 @@ class Service:
         self.last_write = LastWrite()
         self.leaving = threading.Event()
         """Set once the process begins to stop."""
+
+    def publish(self, advance: Advance | None) -> None:
+        """Announce a run's new version to its pages; nothing for None."""
+        if advance is not None:
+            self.bus.publish(advance)
 
     def readiness(self) -> dict[Part, str | None]:
         """Say why each part cannot be used, without names of hosts, users or files; None for a part that can.

@@ -34,7 +34,7 @@ from ampmon_server.http.routes.dependencies import (
     check_own,
 )
 from ampmon_server.http.service import Service
-from ampmon_server.store import Advance, Mute, NotFound
+from ampmon_server.store import Mute, NotFound
 
 
 router = APIRouter(prefix="/api/v1")
@@ -135,8 +135,7 @@ async def acknowledge(
 ) -> Response:
     """Acknowledge an alert until it gets worse or ends. 404 if the rule has no alert that is pending or fires."""
     who = _name_of(caller)
-    change = await service.writer.run(lambda: service.store.acknowledge(run_id, rule, who))
-    _publish(service, change)
+    service.publish(await service.writer.run(lambda: service.store.acknowledge(run_id, rule, who)))
     return Response(status_code=204)
 
 
@@ -172,7 +171,7 @@ async def make_mute(
     mute = Mute(wanted.run_id, wanted.project, wanted.rule, wanted.until)
     who = _name_of(caller)
     kept, change = await service.writer.run(lambda: service.store.mute(mute, who))
-    _publish(service, change)
+    service.publish(change)
     return json_answer(kept, status=201)
 
 
@@ -190,7 +189,7 @@ async def lift_mute(
         await _check_mutes(service, caller, mute.run_id, mute.project)
     except NotFound:  # it would name the run, which the caller may not see
         raise hidden from None
-    _publish(service, await service.writer.run(lambda: service.store.lift(mute)))
+    service.publish(await service.writer.run(lambda: service.store.lift(mute)))
     return Response(status_code=204)
 
 
@@ -210,8 +209,3 @@ async def _check_mutes(
 
 def _name_of(caller: Caller) -> str:
     return caller.owner or OPERATOR
-
-
-def _publish(service: Service, change: Advance | None) -> None:
-    if change is not None:
-        service.bus.publish(change)

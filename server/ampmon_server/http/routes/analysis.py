@@ -72,7 +72,7 @@ async def ask_for_measurement(run_id: UUID, service: ServiceDependency) -> Respo
 
     The trainer measures at most once an hour, and within its budget. The diagnosis then tells the result.
     """
-    service.bus.publish(await service.writer.run(lambda: service.store.ask(run_id)))
+    service.publish(await service.writer.run(lambda: service.store.ask(run_id)))
     return Response(status_code=204)
 
 

@@ -86,7 +86,7 @@ async def ingest(request: Request) -> Response:
     service.metrics.took(len(batch.records), len(body))
     if receipt.changed:
         service.last_write.note(failed=False)
-        service.bus.publish(Advance(batch.run_id, receipt.ack.version, receipt.last_step))
+        service.publish((batch.run_id, receipt.ack.version, receipt.last_step))
         service.judge.note(batch.run_id)
     return Response(msgspec.json.encode(receipt.ack), media_type="application/json")
 

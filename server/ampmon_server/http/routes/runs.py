@@ -29,7 +29,7 @@ from ampmon_server.http.routes.dependencies import (
     visible,
 )
 from ampmon_server.queries.distance import loss_of
-from ampmon_server.store import Advance, Edit, Sort, Status, Wanted
+from ampmon_server.store import Edit, Sort, Status, Wanted
 
 
 router = APIRouter(prefix="/api/v1")
@@ -139,7 +139,7 @@ async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -
     given = await read_json(request, service, _Edit, _EDIT_BYTES_MAX)
     edit = Edit(given.name, given.tags, given.archived)
     summary = await service.writer.run(lambda: service.store.edit(run_id, edit))
-    service.bus.publish(Advance(run_id, summary.version, summary.last_step))
+    service.publish((run_id, summary.version, summary.last_step))
     return json_answer(summary)
 
 
@@ -147,6 +147,6 @@ async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -
 @requires("ingest")
 async def delete_run(run_id: UUID, service: ServiceDependency) -> Response:
     """Delete a run for good. Records that arrive later are acknowledged and not stored."""
-    service.bus.publish(await service.writer.run(lambda: service.store.delete(run_id)))
+    service.publish(await service.writer.run(lambda: service.store.delete(run_id)))
     clearing = BackgroundTask(clear, service.store, service.writer, run_id)
     return Response(status_code=204, background=clearing)
