@@ -24,8 +24,8 @@ from ampmon import wire
 from ampmon_server.alerting.delivery import TROUBLES, DeliveryOutcome
 from ampmon_server.alerting.targets import Target
 from ampmon_server.http.app import create_app
-from ampmon_server.http.gauges import RunMetrics
 from ampmon_server.http.metrics import Reason
+from ampmon_server.http.routes.health import RunMetrics
 from ampmon_server.settings import Settings
 from ampmon_server.store import Judgement
 from batches import Trainer
