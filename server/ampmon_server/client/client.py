@@ -13,6 +13,7 @@ from ampmon.system.plain import TEXT_MAX, plain
 from ampmon.transport.proof import WRONG_PROOF, ProvenPool
 
 
+_API = "/api/v1"
 TIMEOUT_S = 60.0
 """A diagnosis takes less than a second for a run of any length, but a busy server may delay it."""
 
@@ -84,12 +85,12 @@ class ApiClient:
 
     def get(self, path: str, fields: dict[str, str] | None = None) -> bytes:
         """Return the answer at a path under /api/v1. Blocks. Raises ClientError."""
-        return self._ask("GET", path, fields)
+        return self._request("GET", f"{_API}{path}", fields).data
 
     @contextmanager
     def stream(self, path: str, fields: dict[str, str]) -> Iterator[urllib3.BaseHTTPResponse]:
         """Yield an answer of any length, to be read in pieces. Blocks. Raises ClientError, also if it breaks off."""
-        answer = self._request("GET", f"/api/v1{path}", fields, preload=False)
+        answer = self._request("GET", f"{_API}{path}", fields, preload=False)
         try:
             yield answer
         except urllib3.exceptions.HTTPError as error:
@@ -101,33 +102,24 @@ class ApiClient:
 
     def alive(self) -> None:
         """Check that a server answers and accepts the token. Blocks. Raises ClientError."""
-        self._ask("GET", "/healthz", under="")
+        self._request("GET", "/healthz")
 
     def ready(self) -> None:
         """Check that the server is ready. Blocks. Raises ClientError, which says what is not ready."""
-        self._ask("GET", "/readyz", under="")
+        self._request("GET", "/readyz")
 
     def post(self, path: str, body: object = None) -> bytes:
         """Post ``body`` as JSON to a path under /api/v1 and return the answer. Blocks. Raises ClientError."""
-        return self._ask("POST", path, body=None if body is None else msgspec.json.encode(body))
+        sent = None if body is None else msgspec.json.encode(body)
+        return self._request("POST", f"{_API}{path}", body=sent).data
 
     def patch(self, path: str, body: object) -> bytes:
         """Patch the resource at a path under /api/v1 with ``body``. Return the answer. Blocks. Raises ClientError."""
-        return self._ask("PATCH", path, body=msgspec.json.encode(body))
+        return self._request("PATCH", f"{_API}{path}", body=msgspec.json.encode(body)).data
 
     def delete(self, path: str) -> None:
         """Delete the resource at a path under /api/v1. Blocks. Raises ClientError."""
-        self._ask("DELETE", path)
-
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        fields: dict[str, str] | None = None,
-        body: bytes | None = None,
-        under: str = "/api/v1",
-    ) -> bytes:
-        return self._request(method, f"{under}{path}", fields, body).data
+        self._request("DELETE", f"{_API}{path}")
 
     def _request(
         self,
