@@ -71,28 +71,21 @@ async def _replay(
     }
 
 
-Replayed = Annotated[dict[str, float | str | None], Depends(_replay)]
-
-
-async def _asked(
+async def _asked(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     view: Annotated[View, Depends(view_of)],
-    replay: Replayed,
+    replay: Annotated[dict[str, float | str | None], Depends(_replay)],
+    statistic: Annotated[str, OneOf(STATISTICS)] = "subnormal",
+    parameter: ParameterName = None,
+    search: Annotated[str, Query(max_length=256, pattern=NO_NUL)] = "",
+    group: Literal["parameter", "module", "block"] | None = None,
     stream: StreamNumber = None,
     logged: Annotated[str | None, Query(alias="name", max_length=256, pattern=NO_NUL)] = None,
     whatif_scale: Annotated[int | None, Query(ge=-8, le=32)] = None,
     rank: Number = None,
 ) -> ChartRequest:
-    return ChartRequest(view, stream, logged, whatif_scale=whatif_scale, replay=replay, rank=rank)
-
-
-async def _of_parameters(
-    asked: Annotated[ChartRequest, Depends(_asked)],
-    statistic: Annotated[str, OneOf(STATISTICS)] = "subnormal",
-    parameter: ParameterName = None,
-    search: Annotated[str, Query(max_length=256, pattern=NO_NUL)] = "",
-    group: Literal["parameter", "module", "block"] | None = None,
-) -> ChartRequest:
-    return replace(asked, statistic=statistic, parameter=parameter, search=search, level=group)
+    return ChartRequest(
+        view, stream, logged, statistic, parameter, whatif_scale, search, group, replay, rank
+    )
 
 
 @router.get("/runs/{run_id}/figures/{name}", dependencies=[OF_RUN])
@@ -102,7 +95,7 @@ def show_figure(
     name: Annotated[str, Path(json_schema_extra={"enum": list(FIGURES)})],
     request: Request,
     service: ServiceDependency,
-    asked: Annotated[ChartRequest, Depends(_of_parameters)],
+    asked: Annotated[ChartRequest, Depends(_asked)],
 ) -> Response:
     """Draw a figure of the updates with ``start`` <= x < ``stop``, ``width`` pixels wide.
 
