@@ -21,11 +21,11 @@ from starlette.types import Message
 
 from ampmon.testing import ManualClock
 from ampmon.transport.proof import ID_LENGTH, NONCE_LENGTH, PROOF_PATH
-from ampmon_server.http import request_log
+from ampmon_server.http import logs
 from ampmon_server.http.app import create_app
 from ampmon_server.http.auth import guard
 from ampmon_server.http.auth.limits import Limits, Rate, TooManyAttempts
-from ampmon_server.http.request_log import LINES_BURST
+from ampmon_server.http.logs import LINES_BURST
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from waiting import DEADLINE_S
@@ -238,7 +238,7 @@ def test_rejected_tokens_are_cheap(
 ) -> None:
     """In a flood of unknown tokens, few reach the database or the log, and a known token still works."""
     caplog.set_level(logging.INFO, "ampmon_server")
-    monkeypatch.setattr(request_log, "LINES_PER_S", 1e-6)
+    monkeypatch.setattr(logs, "LINES_PER_S", 1e-6)
     stranger: TestClient = request.getfixturevalue("stranger")
     tokens = app.state.service.tokens
     tokens._monotonic = ManualClock()  # a stopped clock, so no lookup is repeated

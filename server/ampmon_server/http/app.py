@@ -20,9 +20,9 @@ from ampmon_server.background.writer import QueueFull
 from ampmon_server.http.auth.access import methods
 from ampmon_server.http.auth.guard import Guard
 from ampmon_server.http.auth.limits import TooManyAttempts
+from ampmon_server.http.logs import ID_HEADER, RequestLogMiddleware
 from ampmon_server.http.openapi import describe
 from ampmon_server.http.problems import problem
-from ampmon_server.http.request_log import ID_HEADER, RequestLogMiddleware
 from ampmon_server.http.routes import (
     alerts,
     analysis,

@@ -1,6 +1,7 @@
 """The server's log: plain lines or JSON, each with the id of its request, and without secrets.
 
-A request is named by its method and its route's template, because a path may contain a token by mistake.
+A request is named by its method and its route's template, because a path may contain a token by mistake. A middleware
+gives each request its id, counts it, and logs one line if it was rejected or failed.
 """
 
 from __future__ import annotations
@@ -9,14 +10,19 @@ import json
 import logging
 import re
 import secrets
+import time
 from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import datetime, timezone
 from typing import Any
 
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.routing import Match
-from starlette.types import Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ampmon.transport.proof import PROOF_PATH
+from ampmon_server.http.auth.limits import Rate
+from ampmon_server.http.service import Service
 from ampmon_server.settings import LogFormat
 
 
@@ -84,3 +90,59 @@ class _Json(logging.Formatter):
         line |= {name: value for name, value in fields.items() if value is not None}
         # Not orjson, which fails at a lone surrogate, as in the name of a file.
         return json.dumps(line)
+
+
+ID_HEADER = "X-Request-ID"
+LINES_PER_S, LINES_BURST = 5.0, 100.0
+"""How many rejected requests are logged, per second and in a burst. Further ones are only counted, in one line."""
+_log = logging.getLogger("ampmon_server.http.request_log")  # as docs/operations.md shows it
+
+
+class RequestLogMiddleware:
+    """The outermost ASGI middleware. A request's time ends when its response begins, since event streams never end."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._lines = Rate(LINES_PER_S, LINES_BURST)
+        self._unlogged = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = time.perf_counter()
+        request = request_id(Headers(scope=scope).get(ID_HEADER))
+        # Never reset: each request has its own task, and what it raises is logged after this returns.
+        REQUEST.set(request)
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                service: Service = scope["app"].state.service
+                headers = MutableHeaders(scope=message)
+                headers[ID_HEADER] = request
+                # While a server stops, its clients move to another one. A proof counts only for its own connection,
+                # so the next request on it closes it.
+                if service.leaving.is_set() and not scope["path"].endswith(PROOF_PATH):
+                    headers["Connection"] = "close"
+                self._answered(service, scope, message["status"], time.perf_counter() - begun)
+            await send(message)
+
+        await self._app(scope, receive, sent)
+
+    def _answered(self, service: Service, scope: Scope, status: int, seconds: float) -> None:
+        method, route = method_of(scope), route_of(scope)
+        service.metrics.answered(method, route, status, seconds)
+        if status < 400 or status == 500:  # the cause of a 500 is already logged
+            return
+        if self._lines.taken() > 0:
+            self._unlogged += 1
+            return
+        if self._unlogged:
+            _log.info("%d more rejected requests were not logged", self._unlogged)
+            self._unlogged = 0
+        level = logging.INFO if status < 500 else logging.WARNING
+        why = scope.get("state", {}).get("why")  # the cause of a 503, for the operator
+        fields = {"method": method, "route": route, "status": status, "seconds": round(seconds, 6)}
+        _log.log(
+            level, "%s %s: %d%s", method, route, status, f": {why}" if why else "", extra=fields
+        )
