@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,7 +15,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ampmon_server.background.upkeep import keep_pruned
 from ampmon_server.background.writer import QueueFull
 from ampmon_server.http.auth.access import methods
 from ampmon_server.http.auth.guard import Guard
@@ -55,21 +54,15 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         opened = app.state.service = service or Service(settings)
-        beside = [asyncio.create_task(keep_pruned(settings, opened.store, opened.writer))]
-        if settings.judging:
-            beside.append(asyncio.create_task(opened.judge.keep_judging()))
-        beside.append(asyncio.create_task(opened.alert_sender.keep_delivering()))
-        beside += [asyncio.create_task(each.keep_forwarding()) for each in opened.forwarders]
-        if opened.certificate is not None:
-            beside.append(asyncio.create_task(opened.certificate.keep()))
+        beside = [asyncio.create_task(each) for each in opened.background()]
         try:
             yield
         finally:
             for task in beside:
                 task.cancel()
-            app.state.service.bus.close()
+            opened.bus.close()
             if service is None:
-                app.state.service.close()
+                opened.close()
 
     app = FastAPI(
         title="ampmon",
@@ -78,6 +71,7 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         docs_url=None,  # FastAPI's pages load scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
+        exception_handlers=_ANSWERS,
     )
     app.add_middleware(Guard, settings=settings)
     if settings.allowed_origins:
@@ -85,8 +79,6 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
     app.add_middleware(BasePath, base_path=settings.base_path)
     app.add_middleware(RequestLogMiddleware)  # the one added last runs first
     app.router.routes.extend(all_routes())
-    for kind, answer in _ANSWERS.items():
-        app.add_exception_handler(kind, answer)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]  # as FastAPI documents it
     return app
 
@@ -139,13 +131,11 @@ async def _busy(request: Request, error: Exception) -> Response:
     return problem(503, detail, headers={"Retry-After": RETRY_AFTER_S})
 
 
-async def _too_many_attempts(_: Request, error: Exception) -> Response:
-    assert isinstance(error, TooManyAttempts)
+async def _too_many_attempts(_: Request, error: TooManyAttempts) -> Response:
     return problem(429, str(error), headers={"Retry-After": str(error.wait_s)})
 
 
-async def _invalid(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
+async def _invalid(_: Request, error: RequestValidationError) -> Response:
     first = error.errors()[0]
     place, name = first["loc"][:2]
     if place == "path":
@@ -153,8 +143,7 @@ async def _invalid(_: Request, error: Exception) -> Response:
     return problem(422, f"{name}: {first['msg']}", field=name)
 
 
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
+async def _http_error(request: Request, error: HTTPException) -> Response:
     headers = error.headers
     if error.status_code == 404 and (page := _missing(request)):
         return page
@@ -163,7 +152,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return problem(error.status_code, str(error.detail), headers=headers)
 
 
-_ANSWERS = {
+_ANSWERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
     **dict.fromkeys(
         (NotFound, NotAllowed, NameTaken, UnknownHeader, BadBatch, BadQuery, BodyRefused), _refused
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Coroutine
 from typing import Any, Literal
 
 from ampmon_server.background.alert_sender import AlertSender
@@ -11,6 +12,7 @@ from ampmon_server.background.bus import Bus, BusFollower
 from ampmon_server.background.diagnosis_worker import DiagnosisWorker
 from ampmon_server.background.forwarding.forwarder import Forwarder, opened
 from ampmon_server.background.rejected_clients import RejectedClients
+from ampmon_server.background.upkeep import keep_pruned
 from ampmon_server.background.writer import TOGETHER_MAX, LastWrite, WriteQueue, Writer
 from ampmon_server.http.auth.callers import Callers, Proofs
 from ampmon_server.http.auth.keys import Keys
@@ -69,6 +71,17 @@ class Service:
         self.last_write = LastWrite()
         self.leaving = threading.Event()
         """Set once the process begins to stop."""
+
+    def background(self) -> list[Coroutine[Any, Any, None]]:
+        """What is to run beside requests until the server stops."""
+        work = [keep_pruned(self.settings, self.store, self.writer)]
+        if self.settings.judging:
+            work.append(self.judge.keep_judging())
+        work.append(self.alert_sender.keep_delivering())
+        work += [each.keep_forwarding() for each in self.forwarders]
+        if self.certificate is not None:
+            work.append(self.certificate.keep())
+        return work
 
     def publish(self, advance: Advance | None) -> None:
         """Announce a run's new version to its pages; nothing for None."""

@@ -20,7 +20,7 @@ from ampmon_server.http.problems import refusals
 from ampmon_server.http.routes import bodies
 from ampmon_server.http.routes.bodies import BodyRefused, fault
 from ampmon_server.http.service import Service
-from ampmon_server.store import Advance, Busy, Outcome, Receipt, Sender
+from ampmon_server.store import Busy, Outcome, Receipt, Sender
 
 
 router = APIRouter(prefix="/api/v1")
