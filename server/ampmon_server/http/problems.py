@@ -35,18 +35,16 @@ def problem(
     status: int,
     detail: str,
     *,
-    field: str | None = None,
     headers: Mapping[str, str] | None = None,
-    **more: object,
+    **members: object,
 ) -> Response:
-    """Return a problem document. ``field`` names the input at fault; ``more`` adds members."""
-    document: dict[str, object] = {
+    """Return a problem document with these further members, such as ``field``, the input at fault."""
+    document = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
-        **({"field": field} if field is not None else {}),
-        **more,
+        **members,
     }
     return Response(orjson.dumps(document), status, headers, media_type=MEDIA_TYPE)
 
