@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
@@ -14,6 +13,7 @@ from starlette.datastructures import Headers
 from ampmon.transport.proof import digest_of, id_of, proof
 from ampmon_server.http.auth.access import ELSEWHERE, OPERATOR, OWN, Caller
 from ampmon_server.http.auth.keys import Keys
+from ampmon_server.http.auth.proxies import parsed
 from ampmon_server.http.auth.tokens import PREFIX, Sessions, Tokens
 from ampmon_server.settings import Settings
 from ampmon_server.store import Token
@@ -133,11 +133,8 @@ class Proofs:
 
 
 def _plain(host: str) -> str:
-    """An address as in a URL. A dual-stack socket's IPv4-mapped address becomes plain IPv4."""
-    try:
-        found = ipaddress.ip_address(host)
-    except ValueError:
+    """An address as in a URL."""
+    found = parsed(host)
+    if found is None:
         return host
-    if isinstance(found, ipaddress.IPv6Address):
-        return str(found.ipv4_mapped) if found.ipv4_mapped else f"[{found}]"
-    return str(found)
+    return f"[{found}]" if found.version == 6 else str(found)

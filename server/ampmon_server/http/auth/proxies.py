@@ -33,7 +33,7 @@ class Proxies:
         return not self._named or self._is_named(address) or _is_loopback(address)
 
     def _is_named(self, address: str | None) -> bool:
-        found = _address(address)
+        found = parsed(address)
         return found is not None and any(found in each for each in self._named)
 
     def user(self, scope: Scope, headers: Headers) -> str | None:
@@ -83,15 +83,14 @@ def _peer(scope: Scope) -> str | None:
 
 
 def _is_loopback(address: str | None) -> bool:
-    found = _address(address)
+    found = parsed(address)
     return found is not None and found.is_loopback
 
 
-def _address(
-    peer: str | None,
-) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def parsed(address: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An address, IPv4 also if a dual-stack socket shows it mapped to IPv6; None for what is none."""
     try:
-        found = ipaddress.ip_address(peer or "")
+        found = ipaddress.ip_address(address or "")
     except ValueError:
         return None
     mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
