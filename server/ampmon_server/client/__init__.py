@@ -9,7 +9,7 @@ from pathlib import Path
 from ampmon.config import RunOptions, resolve, server_address
 from ampmon.errors import ConfigurationError
 from ampmon.system import private
-from ampmon_server.client.choosing import LATEST, choose
+from ampmon_server.client.answers import LATEST, choose
 from ampmon_server.client.client import ApiClient, ClientError, RequestRefused
 from ampmon_server.settings import Settings
 

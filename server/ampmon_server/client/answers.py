@@ -1,13 +1,19 @@
-"""The parts of a server's answers that the command line reads. Other fields are ignored."""
+"""The parts of a server's answers that the command line reads, without their other fields, and the run a user names.
+
+A user names a run by its id, the start of an id, its name, or `latest`.
+"""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterator
 from typing import TypeVar
+from uuid import UUID
 
 import msgspec
 
 from ampmon.wire import Finding, Severity
-from ampmon_server.client.client import ClientError
+from ampmon_server.client.client import ApiClient, ClientError, RequestRefused
 
 
 Answer = TypeVar("Answer")
@@ -121,3 +127,89 @@ def read(body: bytes, kind: type[Answer]) -> Answer:
         raise ClientError(
             f"cannot read the server's answer ({error}): its version differs from this one; upgrade the older"
         ) from None
+
+
+LATEST = "latest"
+_PAGE = 1000
+_NEAR = 5
+
+
+def choose(server: ApiClient, wanted: str, *, archived_first: bool = False) -> Run:
+    """Return the run that ``wanted`` names: the newest if several share a name. Archived runs are searched last.
+
+    With ``archived_first`` they are searched first. Raises ClientError, which lists similar runs.
+    """
+    if wanted == LATEST:
+        return _newest(server)
+    if (run_id := _whole_id(wanted)) is not None:
+        return _of_id(server, run_id)
+    listed: list[Run] = []
+    for archived in (archived_first, not archived_first):
+        runs = list(_all(server, archived=archived))
+        if (found := _among(runs, wanted)) is not None:
+            return found
+        listed += runs
+    raise ClientError(f"there is no run {wanted!r}{_near(wanted, listed)}")
+
+
+def _among(runs: list[Run], wanted: str) -> Run | None:
+    """Return the run of that name or id, or None. Raises ClientError if several ids start with ``wanted``."""
+    named = [run for run in runs if run.name == wanted]
+    begun = [run for run in runs if run.run_id.startswith(wanted.lower())]
+    if named:
+        return named[0]
+    if len(begun) > 1:
+        raise ClientError(f"{len(begun)} run ids begin with {wanted}: {_listed(begun)}")
+    return begun[0] if begun else None
+
+
+def _newest(server: ApiClient) -> Run:
+    runs = read(server.get("/runs", {"limit": "1"}), RunsAnswer).runs
+    if not runs:
+        raise ClientError(
+            "there is no run yet: train with ampmon.GradScaler(), or try `ampmon demo`"
+        )
+    return runs[0]
+
+
+def _of_id(server: ApiClient, run_id: UUID) -> Run:
+    try:
+        return read(server.get(f"/runs/{run_id}"), Run)
+    except RequestRefused as refused:
+        if refused.status != 404:
+            raise
+        runs = list(_all(server))
+        raise ClientError(f"there is no run {run_id}{_near(str(run_id), runs)}") from None
+
+
+def _all(server: ApiClient, *, archived: bool = False) -> Iterator[Run]:
+    """All archived or all other runs, newest first."""
+    fields = {"limit": str(_PAGE), "archived": str(archived).lower()}
+    while True:
+        page = read(server.get("/runs", fields), RunsAnswer)
+        yield from page.runs
+        if page.next is None:
+            return
+        fields["cursor"] = page.next
+
+
+def _whole_id(wanted: str) -> UUID | None:
+    try:
+        return UUID(wanted)
+    except ValueError:
+        return None
+
+
+def _near(wanted: str, runs: list[Run]) -> str:
+    """The runs with a similar name or id, or else the newest, as the end of an error message."""
+    if not runs:
+        return "; there are no runs yet"
+    words = {run.name: run for run in reversed(runs)} | {run.run_id: run for run in runs}
+    alike = [words[word] for word in difflib.get_close_matches(wanted, words, _NEAR)]
+    found = list({run.run_id: run for run in alike}.values())
+    return f"; similar: {_listed(found)}" if found else f"; the newest: {_listed(runs)}"
+
+
+def _listed(runs: list[Run]) -> str:
+    shown = ", ".join(f"{run.name} ({run.run_id})" for run in runs[:_NEAR])
+    return f"{shown} and {len(runs) - _NEAR} more" if len(runs) > _NEAR else shown
