@@ -76,7 +76,8 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
     app.add_middleware(Guard, settings=settings)
     if settings.allowed_origins:
         app.add_middleware(CORSMiddleware, **_elsewhere(settings))
-    app.add_middleware(BasePath, base_path=settings.base_path)
+    if settings.base_path:
+        app.add_middleware(BasePath, base_path=settings.base_path)
     app.add_middleware(RequestLogMiddleware)  # the one added last runs first
     app.router.routes.extend(all_routes())
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]  # as FastAPI documents it
@@ -176,10 +177,10 @@ class BasePath:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
-        if self._base_path and path.startswith(f"{self._base_path}/"):
+        if path.startswith(f"{self._base_path}/"):
             # In place, so that outer middleware sees the route too.
             scope["path"] = path[len(self._base_path) :]
-        elif self._base_path and path == self._base_path and scope["type"] == "http":
+        elif path == self._base_path and scope["type"] == "http":
             # The page's own addresses are relative, so its address must end in a slash.
             await RedirectResponse(f"{path}/", 308)(scope, receive, send)
             return
