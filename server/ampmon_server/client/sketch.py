@@ -51,7 +51,7 @@ def sketch(figure: bytes, columns: int) -> Sketch:
     lowest = _lowest(_column(x, x, columns), y, columns)
     marked = set(_column(x, skips, columns).tolist())
     return Sketch(
-        "".join(map(_block, _levels(lowest))),
+        _blocks(lowest),
         "".join(SKIP if column in marked else NO_SKIP for column in range(columns)),
         float(np.nanmin(y)),
         float(np.nanmax(y)),
@@ -84,13 +84,10 @@ def _lowest(column: npt.NDArray[np.int64], y: Floats, columns: int) -> Floats:
     return lowest
 
 
-def _levels(heights: Floats) -> list[int]:
-    """The index of each height's block, -1 for a hole."""
+def _blocks(heights: Floats) -> str:
+    """A block for each height, or a hole."""
     low, high = np.nanmin(heights), np.nanmax(heights)
     room = max(high - low, BINADES)
     share = (heights - (low + high - room) / 2) / room
-    return [round(each * (len(BLOCKS) - 1)) if np.isfinite(each) else -1 for each in share]
-
-
-def _block(level: int) -> str:
-    return HOLE if level < 0 else BLOCKS[level]
+    top = len(BLOCKS) - 1
+    return "".join(BLOCKS[round(each * top)] if np.isfinite(each) else HOLE for each in share)
