@@ -80,14 +80,10 @@ def requires(access: Access) -> Callable[[_Endpoint], _Endpoint]:
     return named
 
 
-def named_access(route: BaseRoute) -> Access | None:
-    """The access that a route declares; None if it declares none."""
-    return getattr(getattr(route, "endpoint", None), _ACCESS, None)
-
-
 def required_access(route: BaseRoute) -> Access:
     """The access that a route declares, else `admin`."""
-    return named_access(route) or "admin"
+    access: Access = getattr(getattr(route, "endpoint", None), _ACCESS, "admin")
+    return access
 
 
 def is_plain(path: str) -> bool:
