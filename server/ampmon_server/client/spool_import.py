@@ -39,7 +39,7 @@ def _is_ours(path: Path, known: Callable[[UUID], bool]) -> bool:
         return False
     if destination.mode == "offline":
         return True
-    if _host(destination.url) not in LOOPBACK:
+    if urllib3.util.parse_url(destination.url).host not in LOOPBACK:
         return False
     return not destination.named or _is_whole(path, destination, known)
 
@@ -51,10 +51,6 @@ def _is_whole(path: Path, destination: Destination, known: Callable[[UUID], bool
         return True
     series = delivery.series()
     return series is not None and known(series[0])
-
-
-def _host(url: str) -> str | None:
-    return urllib3.util.parse_url(url).host
 
 
 @dataclass

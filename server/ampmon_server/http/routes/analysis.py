@@ -13,12 +13,11 @@ from starlette.responses import Response
 from ampmon_server.analysis.diagnosis.diagnose import diagnose
 from ampmon_server.analysis.diagnosis.effective import effective
 from ampmon_server.analysis.diagnosis.measured import RULES
-from ampmon_server.analysis.flushed import Flushed
 from ampmon_server.analysis.policy.advice import advise
 from ampmon_server.analysis.policy.scalers import Kind
 from ampmon_server.analysis.policy.simulate import Simulation
 from ampmon_server.analysis.policy.underflow import Share
-from ampmon_server.analysis.whatif import DOWN, FORMATS, UP, Gradient, best, curve
+from ampmon_server.analysis.whatif import DOWN, FORMATS, UP, best, curve
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.routes.answers import tagged_json
 from ampmon_server.http.routes.dependencies import (
@@ -174,18 +173,10 @@ def show_whatif(
     found = measured(service.store, run_id, stream, parameter)
     if isinstance(found, str):
         raise NotFound(f"Run {run_id}: {found}.")
-    return tagged_json(
-        {
-            "run_id": str(run_id),
-            "parameter": parameter,
-            **_whatif_json(found.gradient, found.gone, headroom),
-        },
-        request,
-    )
-
-
-def _whatif_json(gradient: Gradient, gone: Flushed | None, headroom: float) -> dict[str, object]:
-    return {
+    gradient, gone = found.gradient, found.gone
+    answer = {
+        "run_id": str(run_id),
+        "parameter": parameter,
         "scale": 2.0**gradient.level,
         "zero_fraction": gradient.zeros,
         "flushed": gone,
@@ -196,3 +187,4 @@ def _whatif_json(gradient: Gradient, gone: Flushed | None, headroom: float) -> d
             "up": [each._asdict() for each in UP],
         },
     }
+    return tagged_json(answer, request)
