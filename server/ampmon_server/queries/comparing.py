@@ -13,7 +13,7 @@ import orjson
 
 from ampmon_server.analysis.diagnosis.effective import effective
 from ampmon_server.charts.compared import COMPARED
-from ampmon_server.charts.parts.source import Figure, Source, View
+from ampmon_server.charts.parts.source import Figure, View
 from ampmon_server.charts.together import Compared
 from ampmon_server.model.aggregates.departure import Departure
 from ampmon_server.model.aggregates.scalars import empty as no_values
@@ -113,9 +113,10 @@ def draw(
     ]
     if not held:
         raise NotFound("None of these runs is there.")
-    runs = [
-        Compared(run.name, place, _source(store, run, view), run.started) for place, run in held
-    ]
+    runs = []
+    for place, run in held:
+        source = series_of(store, UUID(run.run_id), ChartRequest(_since_start(run, view)))
+        runs.append(Compared(run.name, place, source, run.started))
     if name == "logged":
         by = _chosen(store, [run for _, run in held], reference)
         runs = [
@@ -137,7 +138,8 @@ def compare(
     made = [None if each is None else dict(_made(each[1])) for each in found]
     runs = [None if each is None else each[0] for each in found]
     there = [run for run in runs if run is not None]
-    own = any(_has_own_steps(store, run) for run in there)
+    names = (name for run in there for name in store.scalar_names(UUID(run.run_id)))
+    own = any(each.user_steps for each in names)
     baseline, name = _chosen(store, there, reference)
     distances = [
         distance(store, baseline, run, name) if run and baseline and name else None for run in runs
@@ -195,19 +197,11 @@ def _since_start(run: Summary, view: View) -> View:
     return replace(view, start=start, stop=stop)
 
 
-def _has_own_steps(store: Store, run: Summary) -> bool:
-    return any(each.user_steps for each in store.scalar_names(UUID(run.run_id)))
-
-
 def _held(store: Store, run_id: UUID | None) -> tuple[Summary, Identity] | None:
     try:
         return None if run_id is None else store.run(run_id)
     except NotFound:
         return None
-
-
-def _source(store: Store, run: Summary, view: View) -> Source:
-    return series_of(store, UUID(run.run_id), ChartRequest(_since_start(run, view)))
 
 
 def _lines(columns: Sequence[Mapping[str, str] | None]) -> list[ComparedRow]:
@@ -232,11 +226,7 @@ def _came(store: Store, run: Summary) -> Iterator[tuple[str, str]]:
     yield "final scale", NONE if scale is None else power_of_two(scale)
     shares = (
         ("subnormal", run.subnormal_fraction, run.subnormal_fraction_error),
-        (
-            "zero",
-            run.zero_fraction,
-            run.zero_fraction_error,
-        ),
+        ("zero", run.zero_fraction, run.zero_fraction_error),
     )
     for name, share, error in shares:
         yield f"{name} now", NONE if share is None else within(share, error)

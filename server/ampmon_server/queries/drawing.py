@@ -22,7 +22,7 @@ from ampmon_server.charts import (
 from ampmon_server.charts.parameter import COLUMN_PIXELS as HISTORY_PIXELS
 from ampmon_server.charts.parameters import COLUMN_PIXELS, fields
 from ampmon_server.charts.parts.rows import Level
-from ampmon_server.charts.parts.source import Reads
+from ampmon_server.charts.parts.source import Axis, Reads
 from ampmon_server.model.aggregates import gradients
 from ampmon_server.model.aggregates.parameters import empty as no_cells
 from ampmon_server.model.aggregates.updates import empty
@@ -80,26 +80,29 @@ def draw(store: Store, run_id: UUID, name: str, asked: ChartRequest) -> Figure:
     return chart.draw(_READERS[chart.reads](store, run_id, asked), asked.view)
 
 
-class _Ends(TypedDict):
+class _Part(TypedDict):
+    """What to read of a scaler: a part of its run, by one of its streams."""
+
+    stream: int | None
     start: int
     stop: int
+    by: Axis
 
 
-def _ends(view: View) -> _Ends:
-    return _Ends(start=view.start or 0, stop=COUNT_MAX + 1 if view.stop is None else view.stop)
+def _part(asked: ChartRequest, view: View) -> _Part:
+    stop = COUNT_MAX + 1 if view.stop is None else view.stop
+    return _Part(stream=asked.stream, start=view.start or 0, stop=stop, by=view.x)
+
+
+def _steps(asked: ChartRequest) -> _Part:
+    """The part of the newest sample in view. A whole run is read by step."""
+    return _part(asked, View() if asked.view.whole else asked.view)
 
 
 def series_of(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     """Read the updates and samples of a scaler."""
     view = asked.view
-    series = store.series(
-        run_id,
-        stream=asked.stream,
-        **_ends(view),
-        by=view.x,
-        columns=view.columns,
-        rank=asked.rank,
-    )
+    series = store.series(run_id, **_part(asked, view), columns=view.columns, rank=asked.rank)
     return Source(
         series.updates,
         series.gradients,
@@ -112,8 +115,7 @@ def series_of(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
 
 
 def _ranks(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
-    view = asked.view
-    found = store.ranks(run_id, stream=asked.stream, **_ends(view), by=view.x, columns=view.columns)
+    found = store.ranks(run_id, **_part(asked, asked.view), columns=asked.view.columns)
     return replace(series_of(store, run_id, replace(asked, rank=None)), ranks=found)
 
 
@@ -163,30 +165,18 @@ def _parameter_series(
     part_of: Callable[[Sequence[str]], ParameterPart],
 ) -> ParameterSeries:
     """Read parameters in columns ``pixels`` wide."""
-    view = asked.view
+    columns = asked.view.columns // pixels
     return store.parameter_series(
-        run_id,
-        stream=asked.stream,
-        **_ends(view),
-        by=view.x,
-        columns=view.columns // pixels,
-        part_of=part_of,
+        run_id, **_part(asked, asked.view), columns=columns, part_of=part_of
     )
 
 
 def _sample(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
-    view = asked.view
-    sample = None
-    if asked.parameter is not None:
-        sample = store.parameter_sample(
-            run_id,
-            asked.parameter,
-            stream=asked.stream,
-            **_ends(view),
-            by="step" if view.whole else view.x,
-        )
-    names = () if asked.parameter is None else (asked.parameter,)
-    found = ParameterSource(names, no_cells(), chosen=asked.parameter, sample=sample)
+    name = asked.parameter
+    if name is None:
+        return Source(empty(), gradients.empty())
+    sample = store.parameter_sample(run_id, name, **_steps(asked))
+    found = ParameterSource((name,), no_cells(), chosen=name, sample=sample)
     return Source(empty(), gradients.empty(), parameters=found)
 
 
@@ -201,13 +191,7 @@ def _scalars(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
 
 
 def _modules(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
-    view = asked.view
-    sample, disabled = store.activations(
-        run_id,
-        stream=asked.stream,
-        **_ends(view),
-        by="step" if view.whole else view.x,
-    )
+    sample, disabled = store.activations(run_id, **_steps(asked))
     return Source(empty(), gradients.empty(), disabled, sample)
 
 
