@@ -22,7 +22,7 @@ from ampmon_server.charts.parts.layout import (
     y_axis,
 )
 from ampmon_server.charts.parts.source import Chart, Figure, Source, View, cut
-from ampmon_server.charts.parts.traces import Trace, typed
+from ampmon_server.charts.parts.traces import Trace, markers, typed
 from ampmon_server.charts.underflow import FATES, ElementClass
 from ampmon_server.model.series import Floats, Ints, ModuleSample
 from ampmon_server.model.words import count, magnitude_of, percent, plural, power_of_two, within
@@ -206,49 +206,36 @@ def _standard_error(sample: ModuleSample, counts: Ints, fate: ElementClass, row:
 def _headrooms(sample: ModuleSample, rows: Ints, heights: Floats) -> list[Trace]:
     """Mark the headroom of each module's output and of its gradient. A cross marks an overflow."""
     known = sample.statistics.looked > 0
-    back = np.where(known, sample.statistics.amax, 1.0)
     lost = (sample.statistics.inf + sample.statistics.nan) > 0
-    both = (
-        ("forward", "circle", "ink", sample.forward, sample.elements > 0),
-        ("back", "diamond-open", "ink", np.where(lost, np.inf, back), known),
-    )
-    traces: list[Trace] = []
-    for name, symbol, role, magnitude, there in both:
+    back = np.where(lost, np.inf, np.where(known, sample.statistics.amax, 1.0))
+    traces = []
+    for name, symbol, cross, magnitude, there in (
+        ("forward", "circle", "x", sample.forward, sample.elements > 0),
+        ("back", "diamond-open", "x-open", back, known),
+    ):
         over = ~np.isfinite(magnitude)
-        for word, mark, colour, chosen in (
-            (f"headroom {name}", symbol, role, there & ~over & (magnitude > 0)),
-            (f"overflow {name}", "x" if name == "forward" else "x-open", "skip", over),
+        for word, mark, role, chosen in (
+            (f"headroom {name}", symbol, "ink", there & ~over & (magnitude > 0)),
+            (f"overflow {name}", cross, "skip", over),
         ):
             shown = np.flatnonzero(chosen[rows])
+            of = rows[shown]
+            # An overflow is drawn at a headroom of 0.
+            bits = np.where(over[of], 0.0, headroom_bits(magnitude[of]))
+            said = [
+                f"<b>{escaped(sample.names[row])}</b><br>{word}: {_bits_left(left, magnitude[row])}"
+                for row, left in zip(of.tolist(), bits.tolist(), strict=True)
+            ]
+            marker = {"symbol": mark, "size": 8, "color": f"role:{role}"}
             if len(shown):
-                traces.append(_marks(word, mark, colour, magnitude[rows[shown]], heights[shown]))
-                traces[-1]["text"] = [
-                    f"<b>{escaped(sample.names[row])}</b><br>{_headroom_words(word, magnitude[row])}"
-                    for row in rows[shown].tolist()
-                ]
+                traces.append(markers(word, typed(bits), heights[shown], said, marker, xaxis="x2"))
     return traces
 
 
-def _marks(word: str, symbol: str, role: str, magnitude: Floats, heights: Floats) -> Trace:
-    """Draw an overflow at a headroom of 0."""
-    bits = np.where(np.isfinite(magnitude), headroom_bits(magnitude), 0.0)
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": word,
-        "x": typed(bits),
-        "y": typed(heights),
-        "xaxis": "x2",
-        "marker": {"symbol": symbol, "size": 8, "color": f"role:{role}"},
-        "hoverinfo": "text",
-    }
-
-
-def _headroom_words(word: str, magnitude: float) -> str:
+def _bits_left(bits: float, magnitude: float) -> str:
     if not np.isfinite(magnitude):
-        return f"{word}: inf or NaN"
-    bits = float(headroom_bits(np.array([magnitude]))[0])
-    return f"{word}: {bits:.1f} bits, largest {magnitude_of(magnitude)}"
+        return "inf or NaN"
+    return f"{bits:.1f} bits, largest {magnitude_of(magnitude)}"
 
 
 def _percent_ticks(shares: Floats) -> dict[str, Any]:

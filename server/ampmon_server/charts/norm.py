@@ -11,7 +11,7 @@ import numpy as np
 from ampmon_server.charts.parts.layout import empty, figure, log_axis, y_axis
 from ampmon_server.charts.parts.samples import COLUMN_PIXELS, scales, why_no_samples
 from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
-from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held, markers
+from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held, markers, plot_x
 from ampmon_server.model.aggregates.merging import aligned_span, starts_of
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, plural, steps
@@ -143,7 +143,7 @@ def _marks(norms: Norms, view: View) -> list[Trace]:
         for at in lost
     ]
     cross, y = {"symbol": "x", "size": 7, "color": "role:skip"}, [top or 1.0] * len(lost)
-    return [markers("not finite", norms.x[lost], y, said, cross, view, cliponaxis=False)]
+    return [markers("not finite", plot_x(norms.x[lost], view), y, said, cross, cliponaxis=False)]
 
 
 def _axis(norms: Norms) -> dict[str, Any]:

@@ -165,7 +165,7 @@ def _points(
         return None
     x = np.concatenate([strip.x[places] for strip, places in found])
     y: Floats = np.concatenate([np.full(len(places), -strip.place) for strip, places in found])
-    return markers(name, x, y, words, mark, view, cliponaxis=False)
+    return markers(name, plot_x(x, view), y, words, mark, cliponaxis=False)
 
 
 def _axis(strips: list[Strip]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from ampmon_server.charts.parts.source import (
     ends,
     in_view,
 )
-from ampmon_server.charts.parts.traces import Gaps, Trace, broken, each_once, markers, typed
+from ampmon_server.charts.parts.traces import Gaps, Trace, broken, each_once, markers, plot_x, typed
 from ampmon_server.model.aggregates.merging import Cells, aligned_span, starts_of
 from ampmon_server.model.aggregates.scalars import mean, merge, not_finite
 from ampmon_server.model.series import Floats, Ints
@@ -161,8 +161,8 @@ def _marks(name: str, cells: Cells, axis: str, window: Window, view: View) -> li
         f"{_lost(cell)} in {steps(*ends)}" for cell, *ends in zip(lost, first, last, strict=True)
     ]
     cross = {"symbol": "x", "size": 7, "color": "role:skip"}
-    x, named = window.x.at(lost, "first"), f"{escaped(name)}, not finite"
-    return [markers(named, x, [top] * len(lost), said, cross, view, yaxis=axis)]
+    x, named = plot_x(window.x.at(lost, "first"), view), f"{escaped(name)}, not finite"
+    return [markers(named, x, [top] * len(lost), said, cross, yaxis=axis)]
 
 
 def points_of(cells: Cells, window: Window) -> tuple[Ints | Floats, Ints, Floats]:

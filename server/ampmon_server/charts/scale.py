@@ -223,7 +223,7 @@ def _marks(mark: EventMark, window: Window, view: View) -> list[Trace]:
     return [
         markers(
             mark.one,
-            window.x.at(cells, "move")[:, kind],
+            plot_x(window.x.at(cells, "move")[:, kind], view),
             log2_scale(cells["move_scale"][:, kind]),
             [_say(mark, kind, cell) for cell in cells],
             {
@@ -232,7 +232,6 @@ def _marks(mark: EventMark, window: Window, view: View) -> list[Trace]:
                 "color": colour,
                 "line": {"width": 1, "color": colour},
             },
-            view,
             customdata=typed(cells["moves"][:, kind]),
             cliponaxis=False,
         )
@@ -254,8 +253,11 @@ def _say(mark: EventMark, kind: int, cell: Cells) -> str:
 
 def _resumed(source: Source, window: Window, view: View) -> list[Trace]:
     """Mark the process starts in a window, apart for scalers that kept their scale and for those that lost it."""
-    at = np.array([(each.step, each.time) for each in source.resumes], np.int64).reshape(-1, 2)
-    x = window.x.of(at[:, 0], at[:, 1])
+    step, time = (
+        np.array([getattr(each, name) for each in source.resumes], np.int64)
+        for name in ("step", "time")
+    )
+    x = window.x.of(step, time)
     seen = np.flatnonzero((x >= window.low) & (x <= window.high))[-MARKED_MAX:]
     forgot = np.array([source.resumes[place].forgotten is not None for place in seen], bool)
     traces = []
@@ -268,7 +270,8 @@ def _resumed(source: Source, window: Window, view: View) -> list[Trace]:
         marker = {**symbol, "color": "role:ink", "line": {"width": 1.5, "color": "role:ink"}}
         said = [_say_start(each) for each in starts]
         if starts:
-            traces.append(markers(name, x[places], height, said, marker, view, cliponaxis=False))
+            at = plot_x(x[places], view)
+            traces.append(markers(name, at, height, said, marker, cliponaxis=False))
     return traces
 
 

@@ -88,8 +88,8 @@ def rug(window: Window, view: View, **keys: Any) -> list[Trace]:
     ]
     tick = {"symbol": "line-ns-open", "size": 10, "color": "role:skip", "line": {"width": 1.5}}
     keys |= {"customdata": typed(skipped["skipped"]), "showlegend": False}
-    x, y = window.x.at(skipped, "skip"), [0] * len(skipped)
-    return [markers("skips", x, y, said, tick, view, **keys)]
+    x, y = plot_x(window.x.at(skipped, "skip"), view), [0] * len(skipped)
+    return [markers("skips", x, y, said, tick, **keys)]
 
 
 def _count_ticks(top: int) -> dict[str, list[int]]:

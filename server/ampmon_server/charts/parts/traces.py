@@ -238,20 +238,19 @@ _LABEL = {
 
 def markers(
     name: str,
-    x: Ints | Floats,
+    x: Mapping[str, str],
     y: Any,
     said: Sequence[str],
     marker: Mapping[str, Any],
-    view: View,
     **keys: Any,
 ) -> Trace:
-    """Draw marks at ``x`` [p] and heights ``y`` [p], with ``said`` [p] as the hover texts."""
+    """Draw marks at the encoded ``x`` [p] and heights ``y`` [p], with ``said`` [p] as the hover texts."""
     return {
         "type": "scatter",
         "name": name,
         "mode": "markers",
         "marker": marker,
-        "x": plot_x(x, view),
+        "x": x,
         "y": typed(y) if isinstance(y, np.ndarray) else y,
         "text": said,
         "hoverinfo": "text",
