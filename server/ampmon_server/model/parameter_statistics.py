@@ -9,8 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ampmon.numerics.histogram import gradient_norm, headroom_bits
-from ampmon_server.model.series import Floats
+from ampmon.numerics.histogram import Floats, gradient_norm, headroom_bits
 
 
 ColumnOf: TypeAlias = Callable[[str], npt.NDArray[Any]]

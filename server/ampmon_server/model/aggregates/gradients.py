@@ -13,14 +13,12 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ampmon.numerics.histogram import BINS, SMALL, SMALL_CLASSES
-from ampmon_server.model.aggregates.merging import FLOAT, INT, Cells, Choice, Kind, Layout
+from ampmon_server.model.aggregates.merging import FLOAT, INT, NEVER, Cells, Choice, Kind, Layout
 from ampmon_server.model.series import Floats, GradientSeries, Totals, take
 
 
 SHARES = (*SMALL_CLASSES, "normal", "not_finite")
 """Element classes, named as in `ampmon.numerics.histogram.Classes`. Those whose share has an error come first."""
-
-NEVER = np.iinfo(np.int64).max
 
 Side: TypeAlias = Literal["on", "off"]
 SIDES: tuple[Side, ...] = ("on", "off")

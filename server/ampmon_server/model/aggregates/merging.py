@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ampmon_server.model.series import Ints
+from ampmon.numerics.histogram import Ints
 
 
 Cells: TypeAlias = npt.NDArray[Any]
@@ -23,6 +23,9 @@ Kind: TypeAlias = str | tuple[str, int]
 """The type of a field: `INT` or `FLOAT`, or one of them and the length of a vector."""
 
 INT, FLOAT = "<i8", "<f8"
+
+NEVER = np.iinfo(np.int64).max
+"""First step of something that never happened. Its last step is -1."""
 
 
 @dataclass(frozen=True, slots=True)

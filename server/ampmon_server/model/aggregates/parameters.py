@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ampmon.numerics.formats import FP16
-from ampmon.numerics.histogram import bin_of
+from ampmon.numerics.histogram import Floats, Ints, bin_of
 from ampmon_server.model.aggregates.merging import FLOAT, INT, Cells, Kind, Layout
 from ampmon_server.model.parameter_statistics import STATISTICS, ColumnOf
-from ampmon_server.model.series import Floats, Ints
 
 
 COUNTS = ("looked", "zeros", "subnormal", "on_grid")

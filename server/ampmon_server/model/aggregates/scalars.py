@@ -11,8 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ampmon_server.model.aggregates.merging import FLOAT, INT, Cells, Choice, Layout
-from ampmon_server.model.aggregates.updates import NEVER
+from ampmon_server.model.aggregates.merging import FLOAT, INT, NEVER, Cells, Choice, Layout
 from ampmon_server.model.series import Floats, Ints
 
 

@@ -10,15 +10,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ampmon_server.model.aggregates.merging import FLOAT, INT, Cells, Choice, Layout
+from ampmon_server.model.aggregates.merging import FLOAT, INT, NEVER, Cells, Choice, Layout
 from ampmon_server.model.series import EVENTS, Ints
 
 
 MOVES = EVENTS[1:]
 """The events other than `steady`. Each has a place in a cell's fields `move...` [5]. Append only."""
-
-NEVER = np.iinfo(np.int64).max
-"""First step of something that never happened. Its last step is -1."""
 
 _MOVES = len(MOVES)
 

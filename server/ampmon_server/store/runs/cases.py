@@ -11,8 +11,8 @@ import numpy as np
 import orjson
 from sqlalchemy import Connection, select
 
-from ampmon_server.model.aggregates.merging import Cells
-from ampmon_server.model.aggregates.updates import NEVER, of_rows
+from ampmon_server.model.aggregates.merging import NEVER, Cells
+from ampmon_server.model.aggregates.updates import of_rows
 from ampmon_server.model.case import (
     CULPRITS,
     RECENT,
