@@ -18,6 +18,7 @@ from ampmon_server.charts.parts.layout import (
     figure,
     hovered_x,
     powers_of_two,
+    why_no_samples,
     y_axis,
 )
 from ampmon_server.charts.parts.limits import FormatWindow
@@ -26,7 +27,6 @@ from ampmon_server.charts.parts.samples import (
     JudgedGradients,
     judge,
     scope,
-    why_no_samples,
 )
 from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
 from ampmon_server.charts.parts.traces import GappedPoints, Gaps, Trace, apart, edges, plot_x, typed

@@ -34,6 +34,57 @@ class Headroom:
         """The highest limit that is drawn."""
         return float(self.limit[np.isfinite(self.limit)].max())
 
+    def traces(self, window: Window, view: View) -> list[Trace]:
+        """Draw the band above the scale, and the line of its upper end."""
+        x = np.append(self.judged.x, max(window.high, self.judged.x[-1]))
+        points = broken(x, Gaps.of(window), held=True)
+        limit, bits = (np.append(each, each[-1]) for each in (self.limit, self.bits))
+        shown = np.where(points.empty, np.nan, bits[points.taken])
+        return [
+            band(
+                *held(self.judged.x, window),
+                self.scale,
+                self.limit,
+                view,
+                name="headroom",
+                fillcolor="role:scale",
+                opacity=0.1,
+            ),
+            points.line(
+                limit,
+                view,
+                name="headroom",
+                line={"shape": "hv", "color": "role:scale", "width": 1, "dash": "dot"},
+                showlegend=False,
+                text=[_said(each) for each in shown.tolist()],
+                hovertemplate="%{text}<extra></extra>",
+            ),
+        ]
+
+    def label(self, within: tuple[float, float], view: View) -> list[Trace]:
+        """Label the newest headroom at the right of its line, between the two heights of ``within``."""
+        bits = float(self.bits[self.judged.newest_column])
+        if not np.isfinite(bits):
+            return []
+        at = min(max(float(self.limit[self.judged.newest_column]), within[0]), within[1])
+        return [beside(at, f"room: {bits:.1f} bits", "scale", view)]
+
+    @property
+    def caption(self) -> str:
+        """Describe the newest headroom in a sentence, with a leading space.
+
+        If the newest column has several samples, it is the headroom that all of them leave.
+        """
+        newest = self.judged.newest_column
+        bits = float(self.bits[newest])
+        if not np.isfinite(bits):
+            return ""
+        doublings = int(max(bits, 0))
+        most = "at most " if self.judged.sampled else ""
+        room_for = plural(doublings, "doubling") if doublings else "no doubling"
+        samples = "sample" if self.judged.of("samples")[newest] == 1 else "samples"
+        return f" Headroom at the newest {samples}: {most}{bits:.1f} bits, room for {room_for} before 65\u202f504."
+
 
 def headroom(window: Window, view: View) -> Headroom | None:
     """Return the headroom in a window. None if no sampled gradient is on fp16's grid, or none holds a number."""
@@ -61,59 +112,6 @@ def _bits(judged: JudgedGradients) -> Floats:
     whole = np.where(histogram.any(1), np.maximum(FP16.exponent_max - top, 0), np.nan)
     whole[(judged.of("samples") == 1) & (judged.of("inf") > 0)] = 0.0
     return np.where(np.isfinite(exact) & (amax > 0), exact, whole)
-
-
-def traces(room: Headroom, window: Window, view: View) -> list[Trace]:
-    """Draw the band above the scale, and the line of its upper end."""
-    x = np.append(room.judged.x, max(window.high, room.judged.x[-1]))
-    points = broken(x, Gaps.of(window), held=True)
-    limit, bits = (np.append(each, each[-1]) for each in (room.limit, room.bits))
-    shown = np.where(points.empty, np.nan, bits[points.taken])
-    return [
-        band(
-            *held(room.judged.x, window),
-            room.scale,
-            room.limit,
-            view,
-            name="headroom",
-            fillcolor="role:scale",
-            opacity=0.1,
-        ),
-        points.line(
-            limit,
-            view,
-            name="headroom",
-            line={"shape": "hv", "color": "role:scale", "width": 1, "dash": "dot"},
-            showlegend=False,
-            text=[_said(each) for each in shown.tolist()],
-            hovertemplate="%{text}<extra></extra>",
-        ),
-    ]
-
-
-def label(room: Headroom, within: tuple[float, float], view: View) -> list[Trace]:
-    """Label the newest headroom at the right of its line, between the two heights of ``within``."""
-    bits = float(room.bits[room.judged.newest_column])
-    if not np.isfinite(bits):
-        return []
-    at = min(max(float(room.limit[room.judged.newest_column]), within[0]), within[1])
-    return [beside(at, f"room: {bits:.1f} bits", "scale", view)]
-
-
-def caption(room: Headroom) -> str:
-    """Describe the newest headroom in a sentence, with a leading space.
-
-    If the newest column has several samples, it is the headroom that all of them leave.
-    """
-    newest = room.judged.newest_column
-    bits = float(room.bits[newest])
-    if not np.isfinite(bits):
-        return ""
-    doublings = int(max(bits, 0))
-    most = "at most " if room.judged.sampled else ""
-    room_for = plural(doublings, "doubling") if doublings else "no doubling"
-    samples = "sample" if room.judged.of("samples")[newest] == 1 else "samples"
-    return f" Headroom at the newest {samples}: {most}{bits:.1f} bits, room for {room_for} before 65\u202f504."
 
 
 def _said(bits: float) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ampmon_server.charts.parts.layout import empty, figure, log_axis, y_axis
-from ampmon_server.charts.parts.samples import COLUMN_PIXELS, scales, why_no_samples
+from ampmon_server.charts.parts.layout import empty, figure, log_axis, why_no_samples, y_axis
+from ampmon_server.charts.parts.samples import COLUMN_PIXELS, scales
 from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
 from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held, markers, plot_x
 from ampmon_server.model.aggregates.merging import aligned_span, starts_of

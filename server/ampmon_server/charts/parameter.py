@@ -18,10 +18,11 @@ from ampmon_server.charts.parts.layout import (
     level,
     panel_label,
     powers_of_two,
+    why_no_samples,
     x_axis,
     y_axis,
 )
-from ampmon_server.charts.parts.samples import in_window, merged, why_no_samples
+from ampmon_server.charts.parts.samples import in_window, merged
 from ampmon_server.charts.parts.source import (
     Chart,
     Figure,

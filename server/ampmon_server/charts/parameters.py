@@ -20,10 +20,11 @@ from ampmon_server.charts.parts.layout import (
     figure,
     hovered_x,
     level,
+    why_no_samples,
     y_axis,
 )
 from ampmon_server.charts.parts.rows import LEVELS, ROWS_MAX, ParameterRows, rows_of
-from ampmon_server.charts.parts.samples import in_window, merged, why_no_samples
+from ampmon_server.charts.parts.samples import in_window, merged
 from ampmon_server.charts.parts.source import (
     Chart,
     Figure,

@@ -10,9 +10,6 @@ from typing import Any
 import numpy as np
 
 from ampmon_server.charts.headroom import Headroom, headroom
-from ampmon_server.charts.headroom import caption as room_caption
-from ampmon_server.charts.headroom import label as room_label
-from ampmon_server.charts.headroom import traces as room_traces
 from ampmon_server.charts.parts.layout import (
     DEAD,
     ENDLESS,
@@ -122,7 +119,7 @@ def scale(source: Source, view: View) -> Figure:
     marks += _resumed(source, window, view)
     shapes, labels = _labels(all_of, view)
     # In the stack, the chart of skips is right below.
-    above = room_traces(room, window, view) if room else []
+    above = room.traces(window, view) if room else []
     lost = [] if view.stacked else rug(window, view, yaxis="y2")
     return figure(
         [
@@ -138,7 +135,7 @@ def scale(source: Source, view: View) -> Figure:
         height=288,
         stacked=172,
         top=legend_top([trace["name"] for trace in marks], view),
-        meta={**META, "caption": _caption(all_of, window) + (room_caption(room) if room else "")},
+        meta={**META, "caption": _caption(all_of, window) + (room.caption if room else "")},
         xaxis={**x_axis(window, view), "anchor": "y" if view.stacked else "y2"},
         yaxis=y_axis(
             range=[low, high], domain=[0 if view.stacked else STRIP, 1], **powers_of_two(low, high)
@@ -317,7 +314,7 @@ def _room_label(
         return []
     newest = float(log2_scale(np.array([cell["after_last"]]))[0])
     gap = 0.08 * (ends[1] - ends[0])
-    return room_label(room, (newest + gap if newest < ENDLESS else ends[0], ends[1] - gap), view)
+    return room.label((newest + gap if newest < ENDLESS else ends[0], ends[1] - gap), view)
 
 
 def _caption(cell: Cells, window: Window) -> str:

@@ -170,6 +170,22 @@ def why_no_updates(source: Source, view: View) -> str:
     )
 
 
+def why_no_samples(window: Window, source: Source, view: View) -> str:
+    """Explain why no gradient is drawn, and what to do."""
+    if source.disabled:
+        return "This scaler is disabled: there are no scaled gradients to show."
+    if view.x == "user" and source.user is None:
+        return NO_USER_STEPS
+    if len(window.gradients):
+        return "The sampled gradients hold no elements. Check that the optimizer's parameters require gradients."
+    return nothing_here(
+        view,
+        "sampled gradient",
+        "No gradient sampled yet. ampmon samples at least every 128 steps and after each change of the scale; "
+        "Config(every=1) samples every step. Streams of ampmon.stream have no gradients.",
+    )
+
+
 def log2_scale(scales: Floats) -> Floats:
     """Return the height of each scale: dead ones at the floor, infinite ones at 128, NaN and negative ones at NaN."""
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -178,9 +194,10 @@ def log2_scale(scales: Floats) -> Floats:
 
 
 def x_axis(window: Window, view: View) -> dict[str, Any]:
+    along = f"time ({zone_name(view.zone)})" if view.x == "time" else AXES[view.x]
     axis: dict[str, Any] = {
         **HAIRLINE_AXIS,
-        "title": {"text": _along(view), "standoff": 4},
+        "title": {"text": along, "standoff": 4},
         "spikecolor": "role:muted",
         "spikethickness": 1,
         "spikedash": "dot",
@@ -266,10 +283,6 @@ def around(heights: Floats, pad: float = 0.25) -> tuple[float, float]:
     low, high = (float(held.min()), float(held.max())) if len(held) else (0.0, 1.0)
     middle, half = (low + high) / 2, max((high - low) / 2, 2.0)
     return middle - half * 1.15 - pad, middle + half * 1.15 + pad
-
-
-def _along(view: View) -> str:
-    return f"time ({zone_name(view.zone)})" if view.x == "time" else AXES[view.x]
 
 
 def zone_name(minutes: int) -> str:

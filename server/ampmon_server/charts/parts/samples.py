@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ampmon.numerics.histogram import Classes, classify
-from ampmon_server.charts.parts.layout import NO_USER_STEPS, nothing_here
-from ampmon_server.charts.parts.source import Source, View, Window, XAxis
+from ampmon_server.charts.parts.source import View, Window, XAxis
 from ampmon_server.model.aggregates.gradients import LAYOUT, SHARES, SIDES, Side
 from ampmon_server.model.aggregates.merging import Cells, aligned_span, starts_of
 from ampmon_server.model.aggregates.parameters import fields_of, layout
@@ -148,22 +147,6 @@ def scope(judged: JudgedGradients) -> str:
         )
     rest = f"; {plural(judged.left_out, 'other parameter')} left out" if judged.left_out else ""
     return f"{of} representable in fp16{rest}."
-
-
-def why_no_samples(window: Window, source: Source, view: View) -> str:
-    """Explain why no gradient is drawn, and what to do."""
-    if source.disabled:
-        return "This scaler is disabled: there are no scaled gradients to show."
-    if view.x == "user" and source.user is None:
-        return NO_USER_STEPS
-    if len(window.gradients):
-        return "The sampled gradients hold no elements. Check that the optimizer's parameters require gradients."
-    return nothing_here(
-        view,
-        "sampled gradient",
-        "No gradient sampled yet. ampmon samples at least every 128 steps and after each change of the scale; "
-        "Config(every=1) samples every step. Streams of ampmon.stream have no gradients.",
-    )
 
 
 def centres(first: Ints | Floats, last: Ints | Floats, span: float) -> Ints | Floats:
