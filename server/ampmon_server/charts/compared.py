@@ -51,60 +51,53 @@ ROW, LOW_ROW = 32, 20
 """Pixels for each run in the rug of skips: for up to eight runs, and for more."""
 
 
-def _meta(title: str, definitions: Mapping[str, str]) -> dict[str, Any]:
-    return {"title": title, "definitions": definitions}
-
-
-_SCALE = _meta(
-    "Loss scale",
-    {
+_SCALE = {
+    "title": "Loss scale",
+    "definitions": {
         "loss scale": "The factor that multiplies the loss before the backward pass. Shown for the first scaler of "
         "each run."
     },
-)
-_SKIPS = _meta(
-    "Skipped steps",
-    {
+}
+_SKIPS = {
+    "title": "Skipped steps",
+    "definitions": {
         "skipped": "A step in which any optimizer on any rank found an inf or a NaN in its gradients and left the "
         "weights alone. A mark may stand for several; the counts beside the plot include all in view."
     },
-)
-_FATE = _meta(
-    "Gradient lost in fp16",
-    {
+}
+_FATE = {
+    "title": "Gradient lost in fp16",
+    "definitions": {
         "subnormal": "From 2⁻²⁴ to below 2⁻¹⁴: the smaller the value, the fewer bits fp16 keeps.",
         "zero": "Exactly zero, whether fp16 flushed it or it always was.",
         "fp16-representable": GRID_DEFINITION,
     },
-)
+}
 
 
 def scale(runs: Sequence[Compared], view: View) -> Figure:
     """Draw the scale of each run: at most four points per pixel column, with its extremes."""
-    drawn, frame = _cut(runs, view)
+    drawn, windows, frame = _cut(runs, view)
     if not drawn:
         return empty(_SCALE, nothing_of(runs, view, "step", NO_UPDATE))
-    ends = [cells.all_updates[0] for _, cells in drawn]
+    ends = [window.all_updates[0] for window in windows]
     height = tall(len(drawn), 320)
     scales = np.array([end[most] for end in ends for most in ("scale_min", "scale_max")])
     low, high = around(log2_scale(scales))
     newest = log2_scale(np.array([end["after_last"] for end in ends]))
+    gone = left_out(runs, drawn, view, "step")
     labels = [
         (float(at), f"{run.label} {power(float(at)) if DEAD < at < ENDLESS else ''}", run)
-        for at, (run, _) in zip(newest, drawn, strict=True)
+        for at, run in zip(newest, drawn, strict=True)
         if math.isfinite(at)
     ]
     return chart(
-        [_named(stepped(window, view), run) for run, window in drawn],
-        [run for run, _ in drawn],
+        [_named(stepped(of, view), run) for of, run in zip(windows, drawn, strict=True)],
+        drawn,
         frame,
         view,
         height=height,
-        meta={
-            **_SCALE,
-            "caption": "Labels show the latest value."
-            + left_out(runs, [run for run, _ in drawn], view, "step"),
-        },
+        meta={**_SCALE, "caption": f"Labels show the latest value.{gone}"},
         yaxis=y_axis(range=[low, high], **powers_of_two(low, high)),
         annotations=apart(labels, (low, high), height - 48, view),
     )
@@ -112,29 +105,27 @@ def scale(runs: Sequence[Compared], view: View) -> Figure:
 
 def skips(runs: Sequence[Compared], view: View) -> Figure:
     """Draw a row of marks for each run, and the exact number of its skipped updates in view."""
-    drawn, frame = _cut(runs, view)
+    drawn, windows, frame = _cut(runs, view)
     if not drawn:
         return empty(_SKIPS, nothing_of(runs, view, "step", NO_UPDATE))
     many = len(drawn) > COLOURS
-    labels = []
-    for row, (run, window) in enumerate(drawn):
+    traces, labels = [], []
+    for row, (run, window) in enumerate(zip(drawn, windows, strict=True)):
         all_of = window.all_updates[0]
         skipped, total = int(all_of["skipped"]), int(all_of["n"])
         share = percent(skipped / total)
         words = f"{run.label}<br>{count(skipped)} of {count(total)} ({share})"
         words = run.beside(share) if many else words
         labels.append(beside(-row, words, run.role, view))
+        traces.append(_rug(run, window, row, view))
+    gone = left_out(runs, drawn, view, "step")
     return chart(
-        [_rug(run, window, row, view) for row, (run, window) in enumerate(drawn)],
-        [run for run, _ in drawn],
+        traces,
+        drawn,
         frame,
         view,
         height=64 + (LOW_ROW if many else ROW) * len(drawn),
-        meta={
-            **_SKIPS,
-            "caption": "Ticks mark skipped steps."
-            + left_out(runs, [run for run, _ in drawn], view, "step"),
-        },
+        meta={**_SKIPS, "caption": f"Ticks mark skipped steps.{gone}"},
         yaxis=y_axis(range=[0.6 - len(drawn), 0.6], showticklabels=False, tickvals=[]),
         annotations=labels,
     )
@@ -142,8 +133,12 @@ def skips(runs: Sequence[Compared], view: View) -> Figure:
 
 def fate(runs: Sequence[Compared], view: View) -> Figure:
     """Draw the shares of subnormal and of zero elements, over all samples in a column, on log scales."""
-    drawn, frame = _cut(runs, view)
-    found = [(run, window, of) for run, window in drawn if (of := judge(window, view))]
+    drawn, windows, frame = _cut(runs, view)
+    found = [
+        (run, window, of)
+        for run, window in zip(drawn, windows, strict=True)
+        if (of := judge(window, view))
+    ]
     judged = [each for each in found if each[2].side == "on"]
     notes = without(OFF_GRID, [run for run, _, of in found if of.side == "off"])
     notes += left_out(runs, [run for run, _, _ in found], view, "sample")
@@ -198,22 +193,21 @@ COMPARED: Mapping[str, Callable[[Sequence[Compared], View], Figure]] = {
 """Every chart of several runs, by name."""
 
 
-def _cut(runs: Sequence[Compared], view: View) -> tuple[list[tuple[Compared, Window]], Window]:
-    """Cut each run to the view. Return the runs with an update in view, and an empty window around all of them.
+def _cut(runs: Sequence[Compared], view: View) -> tuple[list[Compared], list[Window], Window]:
+    """Cut each run to the view. Return the runs with an update in view, their windows, and an empty one around them.
 
     ``runs`` must not be empty.
     """
     if view.x == "time":
         runs = [since_start(run) for run in runs]
-    windows = [(run, cut(run.source, view)) for run in runs]
-    found = [(run, window) for run, window in windows if len(window.updates)]
-    low = min((window.low for _, window in found), default=0)
-    high = max((window.high for _, window in found), default=0)
-    some = windows[0][1]
-    around = replace(
-        some, low=low, high=high, updates=some.updates[:0], gradients=some.gradients[:0]
-    )
-    return found, around
+    cuts = [cut(run.source, view) for run in runs]
+    windows = [window for window in cuts if len(window.updates)]
+    drawn = [run for run, window in zip(runs, cuts, strict=True) if len(window.updates)]
+    low = min((window.low for window in windows), default=0)
+    high = max((window.high for window in windows), default=0)
+    updates, gradients = cuts[0].updates[:0], cuts[0].gradients[:0]
+    frame = replace(cuts[0], low=low, high=high, updates=updates, gradients=gradients)
+    return drawn, windows, frame
 
 
 def _named(trace: Trace, run: Compared) -> Trace:

@@ -274,7 +274,26 @@ def log_axis(
     """Return a y axis around 10^low to 10^high. ``say`` names its ticks, of which there are ``at_most`` or fewer."""
     pad = max(0.08 * (high - low), 0.15)
     low, high = low - pad, high + pad
-    return y_axis(type="log", range=[low, high], **log_ticks(low, high, say, at_most), **keys)
+    ticks = _log_ticks(low, high, at_most)
+    named = {"tickvals": ticks, "ticktext": list(map(say, ticks))}
+    return y_axis(type="log", range=[low, high], **named, **keys)
+
+
+def _log_ticks(low: float, high: float, at_most: int) -> list[float]:
+    """The ticks from 10^low to 10^high: 1, 2 and 5 of each decade, or fewer if those are too many."""
+    found: list[float] = []
+    coarser = (((1, 2, 5), 1), ((1, 3), 1), ((1,), 1), ((1,), 2), ((1,), 5), ((1,), 50))
+    for digits, stride in coarser:
+        decades = range(math.floor(low / stride) * stride, math.ceil(high) + 1, stride)
+        every = (
+            digit * 10.0**decade for decade in decades for digit in digits if -300 < decade < 300
+        )
+        found = [each for each in every if low <= math.log10(each) <= high]
+        if len(found) <= at_most:
+            break
+    if len(found) < 2:  # less than a decade, with fewer than two ticks in it
+        found = [10.0 ** (low + share * (high - low)) for share in (0.15, 0.5, 0.85)]
+    return found
 
 
 def around(heights: Floats, pad: float = 0.25) -> tuple[float, float]:
@@ -344,31 +363,6 @@ def powers_of_two(low: float, high: float, at_most: int = 7) -> dict[str, Any]:
         stride = 2 * stride if stride != 4 else 8
     ticks = np.arange(first + (-first) % stride, last + 1, stride)
     return {"tickvals": ticks.tolist(), "ticktext": [f"2<sup>{k}</sup>" for k in ticks]}
-
-
-def log_ticks(
-    low: float, high: float, say: Callable[[float], str], at_most: int = 5
-) -> dict[str, Any]:
-    """Return ticks for a log axis from 10^low to 10^high: 1, 2 and 5 of each decade, or fewer if those are too many."""
-    found: list[float] = []
-    for digits, stride in (
-        ((1, 2, 5), 1),
-        ((1, 3), 1),
-        ((1,), 1),
-        ((1,), 2),
-        ((1,), 5),
-        ((1,), 50),
-    ):
-        decades = range(math.floor(low / stride) * stride, math.ceil(high) + 1, stride)
-        every = (
-            digit * 10.0**decade for decade in decades for digit in digits if -300 < decade < 300
-        )
-        found = [each for each in every if low <= math.log10(each) <= high]
-        if len(found) <= at_most:
-            break
-    if len(found) < 2:  # less than a decade, with fewer than two ticks in it
-        found = [10.0 ** (low + share * (high - low)) for share in (0.15, 0.5, 0.85)]
-    return {"tickvals": found, "ticktext": [say(each) for each in found]}
 
 
 def choice(
