@@ -74,6 +74,7 @@ def activations(source: Source, view: View) -> Figure:
     drawn = [fate for fate in FATES[1:] if fate.always or getattr(classes, fate.field).any()]
     heights = -np.arange(len(rows), dtype=np.float64)
     names = [shortened(sample.names[row], _NAME_CHARACTERS[view.narrow]) for row in rows.tolist()]
+    opens = [("search", f"{sample.names[row]}.*") for row in rows.tolist()]
     traces = [*_bars(sample, rows, heights, drawn), *_headrooms(sample, rows, heights)]
     top = 16 + 20 * len(traces) if view.narrow else 48
     left = round(24 + _CHARACTER_PIXELS * max(map(len, names)))
@@ -83,7 +84,7 @@ def activations(source: Source, view: View) -> Figure:
         view,
         height=top + _BOTTOM + _ROW_PIXELS * len(rows),
         margin={"l": left, "r": 16, "t": top, "b": _BOTTOM, "autoexpand": False},
-        meta={**META, "caption": _caption(sample, rows), "opens": _opens(sample, rows)},
+        meta={**META, "caption": _caption(sample, rows), "opens": opens},
         barmode="stack",
         bargap=0.35,
         showlegend=True,
@@ -107,11 +108,6 @@ def activations(source: Source, view: View) -> Figure:
             tickfont={"size": 11, "color": "role:ink"},
         ),
     )
-
-
-def _opens(sample: ModuleSample, rows: Ints) -> list[tuple[str, str]]:
-    """A click on a module finds its parameters."""
-    return [("search", f"{sample.names[row]}.*") for row in rows.tolist()]
 
 
 def _legend(view: View) -> dict[str, Any]:

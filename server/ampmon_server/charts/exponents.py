@@ -97,7 +97,12 @@ def exponents(source: Source, view: View) -> Figure:
             **META,
             "caption": _caption(judged, level, slide.format),
             "choices": [choice("format", "Number format of the window", view.format, formats)],
-            "slider": _slider(level),
+            # The newest scale is the start, and extends the range if it is beyond.
+            "slider": {
+                "low": min(LEVELS[0], level),
+                "high": max(LEVELS[-1], level),
+                "value": level,
+            },
             "window": {
                 "format": slide.format.name,
                 **slide.begins,
@@ -141,11 +146,6 @@ def _counted(judged: JudgedGradients, band: ExponentRows) -> dict[str, Any]:
         "counts": counts.tolist(),
         "elements": max(int(judged.classes().total.sum()), 1),
     }
-
-
-def _slider(level: int) -> dict[str, Any]:
-    """The scales to try, as powers of two. The newest one is the start, and extends the range if it is beyond."""
-    return {"low": min(LEVELS[0], level), "high": max(LEVELS[-1], level), "value": level}
 
 
 def _apart(judged: JudgedGradients, low: float, high: float) -> list[ExponentRows]:

@@ -41,7 +41,8 @@ def timing(source: Source, view: View) -> Figure:
     if not len(window.updates):
         return empty(META, why_no_updates(source, view))
     cells = window.updates
-    timed, measured = cells[_is_timed(cells)], cells[cells["memory_peak"] > 0]
+    timed = cells[(cells["timed"] > 0) & (cells["duration_ns"] > 0)]
+    measured = cells[cells["memory_peak"] > 0]
     if not len(timed) and not len(measured):
         return empty(META, "No step time yet: it is measured from the second step of a process on.")
     both = len(measured) > 0
@@ -62,10 +63,6 @@ def timing(source: Source, view: View) -> Figure:
     if both:
         made["layout"]["yaxis2"] = _memory_axis(measured)
     return made
-
-
-def _is_timed(cells: Cells) -> Any:
-    return (cells["timed"] > 0) & (cells["duration_ns"] > 0)
 
 
 def _mean(cells: Cells) -> Floats:

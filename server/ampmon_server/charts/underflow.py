@@ -104,12 +104,12 @@ def underflow(source: Source, view: View) -> Figure:
     floor, top = _decades(judged, drawn)
     lines = [_line(fate, judged, floor, window, view) for fate in drawn]
     bands = [_band(fate, judged, floor, window, view) for fate in drawn]
-    gone = Flushing.of(source.flushed, judged, window)
+    gone = source.flushed if judged.side == "on" else None
+    if gone is not None and not gone.plausible:
+        gone = None  # the data moved the zeros, not the scale
     if gone is not None:
-        ends = np.array([gone.gone.low, gone.gone.estimate, gone.gone.high])
-        low, at, high = _height(ends, floor).tolist()
-        lines += gone.traces(low, high, at, view)
-    gone_caption = _flushed_caption(gone, source.flushed, judged) if source.newest else ""
+        lines += _flushed(gone, judged, floor, window, view)
+    gone_caption = _flushed_caption(source.flushed, judged) if source.newest else ""
     held = {**_line(HELD, judged, floor, window, view), "mode": "none"}
     return figure(
         [held, *filter(None, bands), *lines],
@@ -214,76 +214,47 @@ def ticks(floor: float, top: float) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Flushing:
-    """The estimate, and both ends [c] of the newest columns of samples, which have the scale of the estimate."""
-
-    gone: Flushed
-    left: Floats
-    right: Floats
-
-    @classmethod
-    def of(cls, gone: Flushed | None, judged: JudgedGradients, window: Window) -> Flushing | None:
-        """Return what to draw; None if nothing is known, or if the data moved the zeros and not the scale."""
-        if gone is None or not gone.plausible or judged.side == "off":
-            return None
-        scales = np.stack([judged.cells["scale_first"], judged.cells["scale_last"]])
-        other = np.flatnonzero((scales != scales[1, -1]).any(0))
-        # The newest column is drawn even if some of its samples have an older scale.
-        begins = min(int(other[-1]) + 1 if len(other) else 0, len(judged.cells) - 1)
-        left, right = held(judged.x, window)
-        return cls(gone, left[begins:], right[begins:])
-
-    def traces(self, low: float, high: float, at: float, view: View) -> list[Trace]:
-        """Draw the bounds and the estimate, at heights of a log axis."""
-        every = np.ones(len(self.left))
-        pieces = self.left, self.right
-        said = [f"≈ {self.words}"] * len(self.left)
-        return [
-            band(
-                *pieces,
-                low * every,
-                high * every,
-                view,
-                name="flushed, its bounds",
-                opacity=0.5,
-                **_HATCH,
-            ),
-            {
-                **line(*pieces, at * every, view, said, name="flushed"),
-                "line": {"color": "role:zero", "width": 1.5, "dash": "dash"},
-            },
-        ]
-
-    @property
-    def words(self) -> str:
-        """The estimate and its bounds."""
-        low, at, high = (
-            percent(each) for each in (self.gone.low, self.gone.estimate, self.gone.high)
-        )
-        return f"{at} ({low} – {high})"
+def _flushed(
+    gone: Flushed, judged: JudgedGradients, floor: float, window: Window, view: View
+) -> list[Trace]:
+    """Draw the estimate and its bounds along the newest columns of samples, which have the scale of the estimate."""
+    scales = np.stack([judged.cells["scale_first"], judged.cells["scale_last"]])
+    other = np.flatnonzero((scales != scales[1, -1]).any(0))
+    # The newest column is drawn even if some of its samples have an older scale.
+    begins = min(int(other[-1]) + 1 if len(other) else 0, len(judged.cells) - 1)
+    left, right = (end[begins:] for end in held(judged.x, window))
+    heights = _height(np.array([gone.low, gone.estimate, gone.high]), floor)
+    low, at, high = (np.full(len(left), each) for each in heights)
+    said = [f"≈ {_estimate(gone)}"] * len(left)
+    dashed = {"color": "role:zero", "width": 1.5, "dash": "dash"}
+    return [
+        band(left, right, low, high, view, name="flushed, its bounds", opacity=0.5, **_HATCH),
+        line(left, right, at, view, said, name="flushed", line=dashed),
+    ]
 
 
-def _flushed_caption(
-    flushing: Flushing | None, gone: Flushed | None, judged: JudgedGradients
-) -> str:
+def _estimate(gone: Flushed) -> str:
+    low, at, high = (percent(each) for each in (gone.low, gone.estimate, gone.high))
+    return f"{at} ({low} – {high})"
+
+
+def _flushed_caption(gone: Flushed | None, judged: JudgedGradients) -> str:
     """Say what is known of the flushed share, in a sentence with a leading space."""
-    if flushing is not None:
-        return f" fp16 flushed some of the zeros: an estimated {flushing.words} of all elements."
     if judged.side == "off":
         return ""
-    why = (
-        "no change of the scale has samples on both sides"
-        if gone is None
-        else "their number changed more than fp16 can explain, so the data changed along with the scale"
-    )
+    if gone is None:
+        why = "no change of the scale has samples on both sides"
+    elif gone.plausible:
+        return f" fp16 flushed some of the zeros: an estimated {_estimate(gone)} of all elements."
+    else:
+        why = "their number changed more than fp16 can explain, so the data changed along with the scale"
     return f" How many of the zeros fp16 flushed is not known: {why}."
 
 
 def _line_labels(
     drawn: list[ElementClass],
     judged: JudgedGradients,
-    gone: Flushing | None,
+    gone: Flushed | None,
     ends: tuple[float, float],
     view: View,
 ) -> list[dict[str, Any]]:
@@ -293,7 +264,7 @@ def _line_labels(
     newest = judged.newest.of("last_share")[0].tolist()
     named = [(newest[fate.place], f"{fate.word} ", fate.role) for fate in drawn]
     if gone is not None:
-        named.append((gone.gone.estimate, "flushed ≈ ", "zero"))
+        named.append((gone.estimate, "flushed ≈ ", "zero"))
     floor, top = ends
     gap = (top - floor) * 0.11
     labels, lowest = [], floor

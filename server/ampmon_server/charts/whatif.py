@@ -306,15 +306,11 @@ def _losses_at(asked: ScaleSource, shares: Curve, level: int) -> str:
         low, high = (float(each[index]) for each in loss.ends(shares))
         parts.append(f"{_between(low, high)} {loss.word}" if high else loss.none)
     left = room(asked.gradient, FORMATS[asked.format], level)
-    if math.isfinite(left):
-        parts.append(_room(left))
+    if math.isfinite(left) and left < 0:
+        parts.append(f"the largest value {-left:.1f} bits too large")
+    elif math.isfinite(left):
+        parts.append(f"{left:.1f} bits of headroom")
     return ", ".join(parts)
-
-
-def _room(bits: float) -> str:
-    if bits < 0:
-        return f"the largest value {-bits:.1f} bits too large"
-    return f"{bits:.1f} bits of headroom"
 
 
 def _between(low: float, high: float) -> str:

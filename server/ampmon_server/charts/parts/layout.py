@@ -328,11 +328,9 @@ def label(text: str, role: str, **place: Any) -> dict[str, Any]:
     return {"text": text, "showarrow": False, "font": font, **place}
 
 
-def level(
-    y: float, role: str, *, dash: str = "solid", width: float = 1, **keys: Any
-) -> dict[str, Any]:
+def level(y: float, role: str, *, dash: str = "solid", **keys: Any) -> dict[str, Any]:
     """Return a horizontal line across the plot at height ``y``."""
-    line = {"color": f"role:{role}", "width": width, "dash": dash}
+    line = {"color": f"role:{role}", "width": 1, "dash": dash}
     across = {"xref": "paper", "x0": 0, "x1": 1, "yref": "y", "y0": y, "y1": y}
     return {"type": "line", **across, "line": line, **keys}
 
