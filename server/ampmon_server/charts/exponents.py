@@ -22,12 +22,7 @@ from ampmon_server.charts.parts.layout import (
     y_axis,
 )
 from ampmon_server.charts.parts.limits import FormatWindow
-from ampmon_server.charts.parts.samples import (
-    GRID_DEFINITION,
-    JudgedGradients,
-    judge,
-    scope,
-)
+from ampmon_server.charts.parts.samples import GRID_DEFINITION, JudgedGradients, judge, scope
 from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
 from ampmon_server.charts.parts.traces import GappedPoints, Gaps, Trace, apart, edges, plot_x, typed
 from ampmon_server.model.series import Floats, Ints

@@ -14,13 +14,7 @@ import numpy as np
 from ampmon.numerics.histogram import SMALL_CLASSES
 from ampmon_server.analysis.flushed import Flushed
 from ampmon_server.charts.parts.layout import beside, empty, figure, why_no_samples, y_axis
-from ampmon_server.charts.parts.samples import (
-    GRID_DEFINITION,
-    JudgedGradients,
-    Place,
-    judge,
-    scope,
-)
+from ampmon_server.charts.parts.samples import GRID_DEFINITION, JudgedGradients, Place, judge, scope
 from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
 from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, each_once, held, line
 from ampmon_server.model.aggregates.gradients import SHARES

@@ -16,6 +16,7 @@ from typing import Any
 
 
 _PACKAGE = Path(__file__).parents[1]
+_CHECKOUT = _PACKAGE.parents[1]
 PLOTLY_SHA256 = {"7.1.0": "3b6e15d45dbb7fca5bd2094291e961ddc5472cd887009e6009a56dab668d721f"}
 """The hash of the script in each tested version of the plotly package."""
 
@@ -26,8 +27,7 @@ class BadScript(Exception):
 
 def web_directory() -> Path:
     """Return the directory that holds index.html."""
-    packaged = _PACKAGE / "web"
-    return packaged if packaged.is_dir() else _PACKAGE.parents[1] / "web"
+    return _first(_PACKAGE / "web", _CHECKOUT / "web")
 
 
 def page_files(kind: str) -> dict[str, Path]:
@@ -51,14 +51,16 @@ def _hash_of(files: tuple[tuple[Path, int], ...]) -> str:
 
 def documentation_directory() -> Path:
     """Return the directory of the documentation site. It is empty or missing if nobody has built the site."""
-    packaged = _PACKAGE / "web" / "docs"
-    return packaged if packaged.is_dir() else _PACKAGE.parents[1] / "build" / "docs"
+    return _first(_PACKAGE / "web" / "docs", _CHECKOUT / "build" / "docs")
 
 
 def errors() -> Path:
     """Return the path of the index of error messages."""
-    packaged = _PACKAGE / "web" / "errors.md"
-    return packaged if packaged.is_file() else _PACKAGE.parents[1] / "docs" / "errors.md"
+    return _first(_PACKAGE / "web" / "errors.md", _CHECKOUT / "docs" / "errors.md")
+
+
+def _first(packaged: Path, beside: Path) -> Path:
+    return packaged if packaged.exists() else beside
 
 
 def plotly_script() -> Path:

@@ -36,12 +36,7 @@ from ampmon_server.queries.whatif_reader import (
     simulator_of,
     tried,
 )
-from ampmon_server.store import (
-    NotFound,
-    ParameterPart,
-    ParameterSeries,
-    Store,
-)
+from ampmon_server.store import NotFound, ParameterPart, ParameterSeries, Store
 
 
 _FIRST = {"loss": 0, "lr": 1}
