@@ -134,11 +134,8 @@ def skips(runs: Sequence[Compared], view: View) -> Figure:
 def fate(runs: Sequence[Compared], view: View) -> Figure:
     """Draw the shares of subnormal and of zero elements, over all samples in a column, on log scales."""
     drawn, windows, frame = _cut(runs, view)
-    found = [
-        (run, window, of)
-        for run, window in zip(drawn, windows, strict=True)
-        if (of := judge(window, view))
-    ]
+    cuts = zip(drawn, windows, strict=True)
+    found = [(run, window, of) for run, window in cuts if (of := judge(window, view))]
     judged = [each for each in found if each[2].side == "on"]
     notes = without(OFF_GRID, [run for run, _, of in found if of.side == "off"])
     notes += left_out(runs, [run for run, _, _ in found], view, "sample")

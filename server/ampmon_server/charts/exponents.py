@@ -12,10 +12,10 @@ from ampmon.numerics.formats import FloatFormat
 from ampmon.numerics.histogram import EXPONENT_MIN
 from ampmon_server.analysis.whatif import FORMATS, LEVELS
 from ampmon_server.charts.parts.layout import (
-    choice,
     colour_bar,
     empty,
     figure,
+    format_choice,
     hovered_x,
     powers_of_two,
     why_no_samples,
@@ -78,12 +78,9 @@ def exponents(source: Source, view: View) -> Figure:
     low, high = slide.reach(float(exponents[0]) - 0.5, float(exponents[-1]) + 0.5)
     bands = [ExponentRows(exponents, counts, "2<sup>%{y:d}</sup>"), *_apart(judged, low, high)]
     bottom, top = low - 2.25, high if len(bands) == 2 else high + 2.25
-    formats = [(name, f"window of {of.name}") for name, of in FORMATS.items()]
+    heatmaps = [_heatmap(band, columns, window, view) for band in bands]
     return figure(
-        [
-            *(_heatmap(band, columns, window, view) for band in bands),
-            *slide.traces(low, high, view),
-        ],
+        [*heatmaps, *slide.traces(low, high, view)],
         window,
         view,
         height=400,
@@ -91,7 +88,7 @@ def exponents(source: Source, view: View) -> Figure:
         meta={
             **META,
             "caption": _caption(judged, level, slide.format),
-            "choices": [choice("format", "Number format of the window", view.format, formats)],
+            "choices": [format_choice("window", view)],
             # The newest scale is the start, and extends the range if it is beyond.
             "slider": {
                 "low": min(LEVELS[0], level),

@@ -12,9 +12,9 @@ from ampmon.numerics.histogram import BINS, EXPONENT_MIN, headroom_bits
 from ampmon_server.analysis.whatif import FORMATS
 from ampmon_server.charts.parameter import CHOOSE
 from ampmon_server.charts.parts.layout import (
-    choice,
     empty,
     figure,
+    format_choice,
     label,
     nothing_here,
     powers_of_two,
@@ -79,8 +79,7 @@ def histogram(source: Source, view: View) -> Figure:
     low = min(bars[0].at, FP16.exponent_min_subnormal) - 1.0
     high = max(bars[-1].at, FP16.exponent_max) + 1.0
     limits = [(at, words) for at, words in _limits(into) if low < at < high]
-    formats = [(name, f"limits of {of.name}") for name, of in FORMATS.items()]
-    named = choice("format", "Number format of the limits", view.format, formats)
+    named = format_choice("limits", view)
     decades = float(np.log10(max(bar.elements for bar in bars)))
     return figure(
         [_trace(bars, int(sample.statistics.looked[0]), into)],

@@ -144,7 +144,7 @@ def _points(fate: ElementClass, judged: JudgedGradients) -> tuple[Ints | Floats,
     """Return x, share and column of the drawn samples, in order of x, [p]."""
     of = fate.place
     x = [*map(judged.at, ENDS), *(judged.at(most)[:, of] for most in EXTREMES)]
-    step = [*map(judged.of, ENDS), *(judged.of(f"{most}_step")[:, of] for most in EXTREMES)]
+    step = [*map(judged.step, ENDS), *(judged.step(most)[:, of] for most in EXTREMES)]
     share = [judged.of(each)[:, of] for each in ("first_share", "last_share", *EXTREMES)]
     kept, (at, _, shares) = each_once(*(np.stack(each, axis=1) for each in (x, step, share)))
     return at[kept], shares[kept], np.nonzero(kept)[0]

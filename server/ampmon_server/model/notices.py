@@ -18,7 +18,7 @@ def notices_of(run: dict[str, Any], gaps_found: bool, failed: Sequence[str]) -> 
     ``gaps_found`` means that a finding already names the missing data. ``failed`` are rules that raised an error.
     """
     gaps = [] if gaps_found else list(_gaps(run))
-    return [*failed_of(failed), *gaps, *_thinned(run), *_others(run)]
+    return [*failed_of(failed), *gaps, *_others(run)]
 
 
 def failed_of(rules: Sequence[str]) -> Iterator[str]:
@@ -54,16 +54,13 @@ def _gaps(run: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _thinned(run: dict[str, Any]) -> Iterator[str]:
+def _others(run: dict[str, Any]) -> Iterator[str]:
     if run["thinned"] > 0:
         yield (
             f"Samples of {plural(run['thinned'], 'step')} were dropped on the training machine, because unsent "
             "records had nearly reached their size limit. Scale and skips are complete; gradient charts have fewer "
             "samples."
         )
-
-
-def _others(run: dict[str, Any]) -> Iterator[str]:
     if run["loss_window_ms"] is not None and run["status"] != "finished":
         why = f", because {run['loss_window_why']}" if run["loss_window_why"] else ""
         crashed = run["status"] == "crashed"

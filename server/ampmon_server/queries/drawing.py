@@ -75,7 +75,7 @@ def draw(store: Store, run_id: UUID, name: str, asked: ChartRequest) -> Figure:
     return chart.draw(_READERS[chart.reads](store, run_id, asked), asked.view)
 
 
-class _Part(TypedDict):
+class _Extent(TypedDict):
     """What to read of a scaler: a part of its run, by one of its streams."""
 
     stream: int | None
@@ -84,20 +84,20 @@ class _Part(TypedDict):
     by: Axis
 
 
-def _part(asked: ChartRequest, view: View) -> _Part:
+def _extent(asked: ChartRequest, view: View) -> _Extent:
     stop = COUNT_MAX + 1 if view.stop is None else view.stop
-    return _Part(stream=asked.stream, start=view.start or 0, stop=stop, by=view.x)
+    return _Extent(stream=asked.stream, start=view.start or 0, stop=stop, by=view.x)
 
 
-def _steps(asked: ChartRequest) -> _Part:
+def _steps(asked: ChartRequest) -> _Extent:
     """The part of the newest sample in view. A whole run is read by step."""
-    return _part(asked, View() if asked.view.whole else asked.view)
+    return _extent(asked, View() if asked.view.whole else asked.view)
 
 
 def series_of(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     """Read the updates and samples of a scaler."""
     view = asked.view
-    series = store.series(run_id, **_part(asked, view), columns=view.columns, rank=asked.rank)
+    series = store.series(run_id, **_extent(asked, view), columns=view.columns, rank=asked.rank)
     return Source(
         series.updates,
         series.gradients,
@@ -110,7 +110,7 @@ def series_of(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
 
 
 def _ranks(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
-    found = store.ranks(run_id, **_part(asked, asked.view), columns=asked.view.columns)
+    found = store.ranks(run_id, **_extent(asked, asked.view), columns=asked.view.columns)
     return replace(series_of(store, run_id, replace(asked, rank=None)), ranks=found)
 
 
@@ -162,7 +162,7 @@ def _parameter_series(
     """Read parameters in columns ``pixels`` wide."""
     columns = asked.view.columns // pixels
     return store.parameter_series(
-        run_id, **_part(asked, asked.view), columns=columns, part_of=part_of
+        run_id, **_extent(asked, asked.view), columns=columns, part_of=part_of
     )
 
 

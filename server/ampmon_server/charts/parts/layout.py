@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ampmon_server.analysis.whatif import FORMATS
 from ampmon_server.charts.parts.source import Axis, Figure, Source, View, Window
 from ampmon_server.charts.parts.traces import Trace, shades
 from ampmon_server.model.series import Floats
@@ -368,6 +369,12 @@ def choice(
 ) -> dict[str, Any]:
     """Return a choice beside a chart: a query parameter, and its values with their words."""
     return {"name": name, "label": label, "chosen": chosen, "options": list(map(list, options))}
+
+
+def format_choice(what: str, view: View) -> dict[str, Any]:
+    """Return the choice of the number format of which ``what`` is drawn."""
+    formats = [(name, f"{what} of {of.name}") for name, of in FORMATS.items()]
+    return choice("format", f"Number format of the {what}", view.format, formats)
 
 
 def colour_bar(title: str, **keys: Any) -> dict[str, Any]:

@@ -5,7 +5,6 @@ Charts judge the gradients on fp16's grid or, if there are none, the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -29,14 +28,6 @@ GRID_DEFINITION = (
 
 
 Place: TypeAlias = Literal["first", "last", "min", "max"]
-
-_PLACES: Mapping[Place, tuple[str, str]] = {
-    "first": ("first", "first_time"),
-    "last": ("last", "last_time"),
-    "min": ("min_step", "min_time"),
-    "max": ("max_step", "max_time"),
-}
-"""The fields that hold the step and the time of each place in a cell."""
 
 COLUMN_PIXELS = 4
 """Samples within this many pixels share a column."""
@@ -64,13 +55,16 @@ class JudgedGradients:
         values: npt.NDArray[Any] = self.cells[f"{self.side}_{name}"]
         return values
 
-    def at(self, place: Place) -> Ints | Floats:
-        """Return the x of each column's first or last sample, [c], or of its least or greatest shares, [c, 5].
+    def step(self, place: Place) -> Ints:
+        """Return the step of each column's first or last sample, [c], or of its least or greatest shares, [c, 5].
 
         The 5 are the classes of `SHARES`.
         """
-        step, time = _PLACES[place]
-        return self.axis.of(self.of(step), self.of(time))
+        return self.of(place if place in {"first", "last"} else f"{place}_step")
+
+    def at(self, place: Place) -> Ints | Floats:
+        """Return the x of each column's first or last sample, [c], or of its least or greatest shares, [c, 5]."""
+        return self.axis.of(self.step(place), self.of(f"{place}_time"))
 
     @property
     def x(self) -> Ints | Floats:
