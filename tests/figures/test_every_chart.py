@@ -20,7 +20,8 @@ from ampmon_server.charts import FIGURES, OWN_AXIS, Source, View, resolve
 from ampmon_server.charts.compared import COMPARED
 from ampmon_server.charts.parts.layout import MARGIN_LEFT, MARGIN_RIGHT
 from ampmon_server.charts.parts.source import Position
-from ampmon_server.charts.together import Compared, since
+from ampmon_server.charts.together import Compared
+from ampmon_server.model.aggregates.merging import Cells
 from shared_roles import GROUNDS, ROLES, SHARED, named
 
 
@@ -154,6 +155,15 @@ def test_times_are_of_the_zone_that_is_asked_for(zone: int, name: str) -> None:
         for here, moved in zip(utc["layout"]["shapes"], there["layout"]["shapes"], strict=True):
             if here.get("xref", "x") == "x":
                 assert moved["x0"] - here["x0"] == shift
+
+
+def since(cells: Cells, started: int) -> Cells:
+    """Return a copy of cells with times since ``started``."""
+    moved = cells.copy()
+    for name in cells.dtype.names or ():
+        if "time" in name and name != "timed":
+            moved[name] -= started
+    return moved
 
 
 @pytest.mark.parametrize("back", [3_600_000_000, 700_000])

@@ -35,7 +35,6 @@ from ampmon_server.charts.together import (
     hovered,
     left_out,
     nothing_of,
-    since_start,
     tall,
     without,
 )
@@ -195,9 +194,7 @@ def _cut(runs: Sequence[Compared], view: View) -> tuple[list[Compared], list[Win
 
     ``runs`` must not be empty.
     """
-    if view.x == "time":
-        runs = [since_start(run) for run in runs]
-    cuts = [cut(run.source, view) for run in runs]
+    cuts = [cut(run.source, view, run.started) for run in runs]
     windows = [window for window in cuts if len(window.updates)]
     drawn = [run for run, window in zip(runs, cuts, strict=True) if len(window.updates)]
     low = min((window.low for window in windows), default=0)

@@ -22,7 +22,6 @@ from ampmon_server.charts.together import (
     left_out,
     nothing_of,
     ownless,
-    since_start,
     tall,
 )
 from ampmon_server.model.aggregates.departure import SMOOTH, smoothed
@@ -76,8 +75,6 @@ def logged(runs: Sequence[Compared], view: View) -> Figure:
         longest = max((len(run.source.scalars.get(name, ())) for run in runs), default=0)
         view = replace(view, smooth=SMOOTH if longest >= LONG or len(runs) > COLOURS else 0)
     meta = {**_META, "title": name, "choices": _choices(names, name, view)}
-    if view.x == "time":
-        runs = [since_start(run) for run in runs]
     drawn, frame = _lines(runs, name, view)
     if not drawn:
         return empty(meta, nothing_of(runs, view, "value", "None of these runs has logged it yet."))
@@ -106,7 +103,7 @@ def _lines(runs: Sequence[Compared], name: str, view: View) -> tuple[list[_Line]
     """Return the lines of the runs that have a value in view, and a window around them all."""
     found = []
     for run in runs:
-        x = axis_of(run.source, name, view)
+        x = axis_of(run.source, name, view, run.started)
         cells = run.source.scalars.get(name)
         if cells is not None and not ownless(run, view) and len(seen := in_view(cells, x, view)):
             found.append((run, seen, x, ends([seen], x, view)))

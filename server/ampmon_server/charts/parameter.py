@@ -30,7 +30,6 @@ from ampmon_server.charts.parts.source import (
     Source,
     View,
     Window,
-    XAxis,
     cut,
 )
 from ampmon_server.charts.parts.traces import Gaps, Trace, broken
@@ -80,7 +79,7 @@ def parameter(source: Source, view: View) -> Figure:
             META, f"No gradient of a parameter named {of.chosen!r} was sampled in this run."
         )
     place = of.names.index(of.chosen)
-    cells, at = in_window(of.cells, XAxis(view.x, source.user), window)
+    cells, at = in_window(of.cells, window)
     looked = wide(cells, "looked")[:, place] > 0
     cells, at = cells[looked], at[looked]
     if not len(cells):

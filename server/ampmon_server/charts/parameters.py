@@ -32,7 +32,6 @@ from ampmon_server.charts.parts.source import (
     Source,
     View,
     Window,
-    XAxis,
     cut,
 )
 from ampmon_server.charts.parts.traces import Gaps, Trace, apart, edges, plot_x, typed
@@ -110,7 +109,7 @@ def parameters(source: Source, view: View) -> Figure:
     if of is None or not len(of.cells):
         return empty(meta, why_no_samples(window, source, view))
     statistic = STATISTICS[of.statistic]
-    cells, at = in_window(of.cells, XAxis(view.x, source.user), window)
+    cells, at = in_window(of.cells, window)
     rows = rows_of(of.names, wide(cells, "looked").sum(0), of.level)
     if not len(cells) or not len(rows):
         return empty(meta, why_no_samples(window, source, view))

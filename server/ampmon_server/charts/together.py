@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ampmon_server.charts.parts.layout import (
@@ -20,7 +20,6 @@ from ampmon_server.charts.parts.layout import (
 from ampmon_server.charts.parts.source import Figure, Source, View, Window
 from ampmon_server.charts.parts.traces import Trace
 from ampmon_server.model.aggregates.departure import BaselineBand, Departure
-from ampmon_server.model.aggregates.merging import Cells
 
 
 RUNS_MAX, COLOURS = 20, 8
@@ -117,30 +116,6 @@ def without(why: str, runs: Sequence[Compared]) -> str:
     """Return a sentence, with a leading space, about runs that are not drawn. Empty if there are none."""
     names = ", ".join(f"\u2068{shortened(run.name, 2 * NAME_MAX)}\u2069" for run in runs)
     return f" Not drawn, {why}: {names}." if runs else ""
-
-
-def since(cells: Cells, started: int) -> Cells:
-    """Return a copy of cells with times since ``started``."""
-    moved = cells.copy()
-    for name in cells.dtype.names or ():
-        if "time" in name and name != "timed":
-            moved[name] -= started
-    return moved
-
-
-def since_start(run: Compared) -> Compared:
-    """Return a run with all times since its start."""
-    source = run.source
-    moved = replace(
-        source,
-        updates=since(source.updates, run.started),
-        gradients=since(source.gradients, run.started),
-        scalars={name: since(cells, run.started) for name, cells in source.scalars.items()},
-        clock=source.clock and replace(source.clock, time=source.clock.time - run.started),
-    )
-    band = run.band and replace(run.band, cells=since(run.band.cells, run.started))
-    left = run.left and replace(run.left, time=run.left.time - run.started)
-    return replace(run, source=moved, band=band, left=left)
 
 
 def chart(

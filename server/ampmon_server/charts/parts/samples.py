@@ -156,9 +156,9 @@ def centres(first: Ints | Floats, last: Ints | Floats, span: float) -> Ints | Fl
     return np.floor_divide(first, span) * span + half
 
 
-def in_window(cells: Cells, axis: XAxis, window: Window) -> tuple[Cells, Ints | Floats]:
+def in_window(cells: Cells, window: Window) -> tuple[Cells, Ints | Floats]:
     """Return the cells in a window in order of x, and the x of each."""
-    at = axis.of(cells["first"], cells["time_min"])
+    at = window.x.of(cells["first"], cells["time_min"])
     order = np.argsort(at, kind="stable")
     order = order[(at[order] >= window.low) & (at[order] <= window.high)]
     return cells[order], at[order]

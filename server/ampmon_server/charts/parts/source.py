@@ -247,12 +247,13 @@ class XAxis:
     """What x is: the step, the time, or the user's own step.
 
     Where the user's step is unknown, it is interpolated and may be a fraction. With a ``clock``, steps are not those
-    given, which another scaler counts, but the shown scaler's at the same times.
+    given, which another scaler counts, but the shown scaler's at the same times. The time is that since ``origin``.
     """
 
     kind: Axis
     user: UserSteps | None = None
     clock: StepClock | None = None
+    origin: int = 0
 
     def at(self, cells: Cells, place: Place) -> Ints | Floats:
         """Return the x of a place in each of n cells, [n]. A move has one for each kind of move, [n, kinds]."""
@@ -261,7 +262,7 @@ class XAxis:
 
     def of(self, steps: Ints, times: Ints) -> Ints | Floats:
         if self.kind == "time":
-            return times
+            return times - self.origin
         steps = self.steps(steps, times)
         return self.user.forth(steps) if self.kind == "user" and self.user is not None else steps
 
@@ -270,14 +271,14 @@ class XAxis:
         return steps if self.clock is None else self.clock.at(times)
 
 
-def axis_of(source: Source, name: str, view: View) -> XAxis:
-    """Return the x axis of the values logged under ``name``."""
-    return XAxis(view.x, source.user, source.clock if name in source.others else None)
+def axis_of(source: Source, name: str, view: View, origin: int = 0) -> XAxis:
+    """Return the x axis of the values logged under ``name``, with times since ``origin``."""
+    return XAxis(view.x, source.user, source.clock if name in source.others else None, origin)
 
 
-def cut(source: Source, view: View) -> Window:
-    """Cut ``source`` to ``view``, and merge its updates into pixel columns."""
-    x = XAxis(view.x, source.user)
+def cut(source: Source, view: View, origin: int = 0) -> Window:
+    """Cut ``source`` to ``view``, with times since ``origin``, and merge its updates into pixel columns."""
+    x = XAxis(view.x, source.user, origin=origin)
     updates, gradients = (in_view(cells, x, view) for cells in (source.updates, source.gradients))
     low, high = ends((updates, gradients), x, view)
     span = aligned_span(low, high, view.columns)
