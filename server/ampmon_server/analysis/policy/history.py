@@ -95,15 +95,12 @@ class History:
         cells = scaler.recent
         if not len(cells) or (cells["n"] > 1).any():
             return None
-        scales, nan = (
-            cells["scale_first"],
-            [each.step for each in scaler.skips if each.beyond_scale],
-        )
+        beyond_scale = [each.step for each in scaler.skips if each.beyond_scale]
         return cls.of(
             cells["first"],
-            np.where(np.isfinite(scales), scales, -1.0),
+            cells["scale_first"],
             cells["skipped"] > 0,
-            np.isin(cells["first"], nan),
+            np.isin(cells["first"], beyond_scale),
             policy=scaler.policy,
             samples=take_samples(scaler.samples, scaler.samples.step >= cells["first"][0]),
             updates=int(scaler.updates["n"].sum()),
@@ -127,6 +124,11 @@ class History:
     def ends(self) -> Ints:
         """The place after the last update of each stretch, [s]."""
         return np.asarray(np.cumsum(self.length), np.int64)
+
+    def stretch_of(self, places: Ints) -> Ints:
+        """Return the stretch of the updates at some places. Places past the end are in the last one."""
+        stretch = np.searchsorted(self.ends, places, side="right")
+        return np.minimum(stretch, len(self.ends) - 1)
 
     @cached_property
     def levels(self) -> tuple[Floats, Ints]:

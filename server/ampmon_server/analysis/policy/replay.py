@@ -44,19 +44,17 @@ class Replay:
     often but in other updates. ``worst`` assumes the worst wherever the run leaves a risk open.
     """
 
-    def __init__(
-        self, history: History, ceiling: OverflowRisks, *, exact: bool, worst: bool
-    ) -> None:
+    def __init__(self, history: History, risks: OverflowRisks, *, exact: bool, worst: bool) -> None:
         self._exact = exact
         self.worst = worst
         self._stretches = list(
             zip(
-                ceiling.part.tolist(),
+                risks.part.tolist(),
                 history.level.tolist(),
                 (history.length - history.skipped).tolist(),
                 history.skipped.tolist(),
                 (history.nan if worst else history.hopeless).tolist(),
-                ceiling.outliers.steady.tolist(),
+                risks.outliers.steady.tolist(),
                 strict=True,
             )
         )

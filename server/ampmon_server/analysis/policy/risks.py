@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -87,8 +88,7 @@ class OverflowRisks:
         ]
 
     def _surely(self, history: History) -> list[list[float]]:
-        stretch = np.searchsorted(history.ends, history.sample_at, side="right")
-        part = self.part[np.minimum(stretch, len(self.part) - 1)]
+        part = self.part[history.stretch_of(history.sample_at)]
         clean = ~np.isin(history.sample_at, history.ends[history.skipped] - 1)
         return [
             sorted(history.surely[clean & (part == each)].tolist()) for each in range(self.parts)
@@ -109,7 +109,7 @@ class OverflowRisks:
 
 
 class Risk:
-    """One possible set of risks: how likely an update of a part is to overflow at a level."""
+    """One possible set of risks. ``at(part, level)`` is how likely an update of a part is to overflow at a level."""
 
     def __init__(
         self, tried: list[RiskEvidence], drawn: list[list[float]], outliers: Drawn, worst: bool
@@ -117,13 +117,7 @@ class Risk:
         self.outliers = outliers
         self._tried, self._drawn, self._worst = tried, drawn, worst
         self._levels = [part.levels.tolist() for part in tried]
-        self._known: dict[tuple[int, float], float] = {}
-
-    def at(self, part: int, level: float) -> float:
-        found = self._known.get((part, level))
-        if found is None:
-            found = self._known[part, level] = self._look(part, level)
-        return found
+        self.at = cache(self._look)
 
     def _look(self, part: int, level: float) -> float:
         levels, drawn = self._levels[part], self._drawn[part]
@@ -152,8 +146,7 @@ def _slack(history: History) -> float:
     Activation gradients exceed those of weights by about the same factor throughout the run. The least room of a
     sampled update bounds that factor.
     """
-    stretch = np.searchsorted(history.ends, history.sample_at, side="right")
-    room = history.surely - history.level[np.minimum(stretch, len(history.level) - 1)]
+    room = history.surely - history.level[history.stretch_of(history.sample_at)]
     return float(room[room > 0].min(initial=np.inf)) + SLACK_MORE
 
 

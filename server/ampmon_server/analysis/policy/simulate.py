@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 
@@ -22,8 +23,8 @@ REPLAYS = 32
 STRIDES_MAX = 100_000
 """Strides per kind after which no further replay is made. Each kind gets at least two replays."""
 
-KEPT, DRAWN = (0.03, 0.97), (0.05, 0.95)
-"""The quantiles of the replays that bound the band: of exact replays, and of drawn ones."""
+QUANTILES = ((0.03, 0.97), (0.05, 0.95), (0.05, 0.95))
+"""The quantiles of the replays that bound the band: of exact replays, and of those drawn at best and at worst."""
 
 FEWER, MORE = (0.1, -0.3), (0.05, 0.25)
 """How far another training differs beyond its draws: a share of the expected skips plus a constant, rounded down.
@@ -38,6 +39,8 @@ SETTINGS_KEPT = 4
 """The simulator caches the replays of this many settings, so that another part of a path needs no new ones."""
 
 SEED = 20260825
+
+_Replays: TypeAlias = list[ReplayOutcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,25 +93,18 @@ class Simulation:
     path: Path | None = None
 
 
-class _Made(NamedTuple):
-    """A simulation without a path, and its replays: the exact ones, ``sure``, and the ``drawn`` ones by kind."""
-
-    simulation: Simulation
-    sure: list[ReplayOutcome]
-    drawn: list[list[ReplayOutcome]]
-
-
 class Simulator:
     """Simulates one history, which it analyses once. May be called from any thread."""
 
     def __init__(self, history: History) -> None:
         self.history = history
-        self._ceiling = OverflowRisks(history)
-        self._exact, self._drawn = (
-            [Replay(history, self._ceiling, exact=exact, worst=worst) for worst in (False, True)]
+        self._risks = OverflowRisks(history)
+        exact, drawn = (
+            [Replay(history, self._risks, exact=exact, worst=worst) for worst in (False, True)]
             for exact in (True, False)
         )
-        self._underflow = UnderflowShares(history, self._ceiling)
+        self._kinds = (exact, drawn[:1], drawn[1:])
+        self._underflow = UnderflowShares(history, self._risks.part)
         self._kept = lru_cache(maxsize=SETTINGS_KEPT)(self._made)
 
     def run(
@@ -118,117 +114,92 @@ class Simulator:
 
         ``places`` are places of replayed updates, in order. If given, the result has the path of the scale there.
         """
-        made = self._kept(setting, replays)
-        if places is None:
-            return made.simulation
-        return replace(made.simulation, path=self._path(places, made.sure, made.drawn))
+        simulation, made = self._kept(setting, replays)
+        return simulation if places is None else replace(simulation, path=self._path(places, made))
 
-    def _made(self, setting: Setting, replays: int) -> _Made:
-        sure, *drawn = (
-            self._replays(kinds, setting, replays)
-            for kinds in (self._exact, *([each] for each in self._drawn))
-        )
-        expected = float(np.mean([outcome.skips for outcome in sure]))
-        ends: list[float] = []
-        for outcomes, within in _within(sure, drawn):
-            skips = [outcome.skips for outcome in outcomes]
-            ends += np.quantile(skips, within, method="nearest").tolist()
-        simulation = Simulation(
-            setting,
-            self.history.first,
-            self.history.last,
-            self.history.replayed,
-            _band(ends, expected),
-            _spent(sure),
-            self._underflow.mean(sure),
-            _ended(sure),
-        )
-        return _Made(simulation, sure, drawn)
+    def _made(self, setting: Setting, replays: int) -> tuple[Simulation, list[_Replays]]:
+        """The simulation without a path, and its replays by kind, of which the exact ones are expected."""
+        made = [self._replays(kinds, setting, replays) for kinds in self._kinds]
+        skips = [np.array([outcome.skips for outcome in outcomes]) for outcomes in made]
+        return self._simulation(setting, _band(skips), made[0]), made
 
     def recorded(self, places: Ints | None = None) -> Simulation:
         """Return the run as it was recorded."""
         history = self.history
-        was = ReplayOutcome(skips=history.skips, updates=history.replayed)
+        was = ReplayOutcome()
         for part, level, length in zip(
-            self._ceiling.part.tolist(),
-            history.level.tolist(),
-            history.length.tolist(),
-            strict=True,
+            self._risks.part.tolist(), history.level.tolist(), history.length.tolist(), strict=True
         ):
             was.spent[part, level] += length
-        lost = self._underflow.mean([was])
         skips = Skips(history.skips, history.skips, history.skips)
+        simulation = self._simulation(recorded(history.policy), skips, [was])
+        if places is None:
+            return simulation
+        level = history.level[history.stretch_of(places)]
+        return replace(simulation, path=Path(history.steps_at(places), level, level, level))
+
+    def _simulation(self, setting: Setting, skips: Skips, outcomes: _Replays) -> Simulation:
+        history, spent = self.history, [outcome.spent for outcome in outcomes]
         return Simulation(
-            recorded(history.policy),
+            setting,
             history.first,
             history.last,
             history.replayed,
             skips,
-            _spent([was]),
-            lost,
-            None,
-            None if places is None else self._recorded_path(places),
+            _mean_spent(spent),
+            self._underflow.mean(spent),
+            _ended(outcomes),
         )
 
-    def _recorded_path(self, places: Ints) -> Path:
-        level = self.history.level[np.searchsorted(self.history.ends, places, side="right")]
-        return Path(self.history.steps_at(places), level, level, level)
-
-    def _path(
-        self, places: Ints, sure: list[ReplayOutcome], drawn: list[list[ReplayOutcome]]
-    ) -> Path:
+    def _path(self, places: Ints, made: list[_Replays]) -> Path:
         """The path, bounded as skips are: by quantiles of the replays of each kind."""
-        ends: list[Floats] = []
-        for outcomes, within in _within(sure, drawn):
-            ends.extend(np.quantile(_levels(outcomes, places), within, 0, method="nearest"))
-        middle = np.quantile(_levels(sure, places), 0.5, 0, method="nearest")
-        return Path(self.history.steps_at(places), np.min(ends, 0), middle, np.max(ends, 0))
+        levels = [np.stack([each.levels_at(places) for each in outcomes]) for outcomes in made]
+        middle = np.quantile(levels[0], 0.5, 0, method="nearest")
+        ends = _ends(levels)
+        return Path(self.history.steps_at(places), ends.min(0), middle, ends.max(0))
 
-    def _replays(self, kinds: list[Replay], setting: Setting, replays: int) -> list[ReplayOutcome]:
+    def _replays(self, kinds: list[Replay], setting: Setting, replays: int) -> _Replays:
         """Replays, equally many of each kind: fewer than ``replays`` if they take too many strides."""
         # A long run's newest updates do not include calibration, so they begin at the recorded scale.
-        scale = None if self.history.is_whole or setting.kind == "fixed" else self._begun
+        from_start = self.history.is_whole or setting.kind == "fixed"
+        scale = None if from_start else float(2.0 ** self.history.level[0])
         randoms = [np.random.default_rng(SEED) for _ in kinds]
-        made: list[ReplayOutcome] = []
+        made: _Replays = []
         strides = 0
         for done in range(replays):
             if done >= 2 and strides >= STRIDES_MAX * len(kinds):
                 break
             for replay, random in zip(kinds, randoms, strict=True):
-                risk = self._ceiling.draw(replay.worst, random)
+                risk = self._risks.draw(replay.worst, random)
                 made.append(replay.run(setting.machine(scale), risk, random))
                 strides += made[-1].strides
         return made
 
-    @property
-    def _begun(self) -> float:
-        return float(2.0 ** self.history.level[0])
+
+def _ends(values: Sequence[Floats | Ints]) -> np.ndarray:
+    """The `QUANTILES` of the values of r replays of each kind, [r] or [r, p]: [6] or [6, p]."""
+    return np.concatenate(
+        [
+            np.quantile(each, within, 0, method="nearest")
+            for each, within in zip(values, QUANTILES, strict=True)
+        ]
+    )
 
 
-def _levels(outcomes: list[ReplayOutcome], places: Ints) -> Floats:
-    """The levels of r replays at p places, [r, p]."""
-    return np.stack([each.levels_at(places) for each in outcomes])
-
-
-def _within(
-    sure: list[ReplayOutcome], drawn: list[list[ReplayOutcome]]
-) -> list[tuple[list[ReplayOutcome], tuple[float, float]]]:
-    return [(sure, KEPT), *((outcomes, DRAWN) for outcomes in drawn)]
-
-
-def _band(ends: list[float], expected: float) -> Skips:
+def _band(skips: Sequence[Ints]) -> Skips:
+    ends, expected = _ends(skips), float(np.mean(skips[0]))
     fewer, more = (max(int(share * expected + least), 0) for share, least in (FEWER, MORE))
-    return Skips(max(int(min(ends)) - fewer, 0), expected, int(max(ends)) + more)
+    return Skips(max(int(ends.min()) - fewer, 0), expected, int(ends.max()) + more)
 
 
-def _spent(outcomes: list[ReplayOutcome]) -> tuple[Spent, ...]:
+def _mean_spent(replays: Sequence[Mapping[tuple[int, float], int]]) -> tuple[Spent, ...]:
     spent: Counter[float] = Counter()
-    for outcome in outcomes:
-        for (_, level), updates in outcome.spent.items():
+    for replay in replays:
+        for (_, level), updates in replay.items():
             spent[level] += updates
-    return tuple(Spent(2.0**level, spent[level] / len(outcomes)) for level in sorted(spent))
+    return tuple(Spent(2.0**level, spent[level] / len(replays)) for level in sorted(spent))
 
 
-def _ended(outcomes: list[ReplayOutcome]) -> str | None:
+def _ended(outcomes: _Replays) -> str | None:
     why = [outcome.ended for outcome in outcomes if outcome.ended is not None]
     return why[0] if 2 * len(why) > len(outcomes) else None

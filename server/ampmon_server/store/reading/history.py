@@ -32,9 +32,7 @@ def read(connection: Connection, run_id: UUID, *, stream: int | None = None) -> 
     ends = int(rows["step"][0]), int(rows["step"][-1])
     return History.of(
         rows["step"],
-        np.where(
-            np.isfinite(rows["scale"]), rows["scale"], -1.0
-        ),  # -1 for a scale that is not finite
+        rows["scale"],
         rows["skipped"] > 0,
         np.isin(rows["step"], _nan(connection, scaler, ends)),
         policy=cases.policy_of(connection, scaler),
