@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.ledger import of_origin
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.rules.fixes import LAYER_IN_FP32
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count
@@ -18,9 +19,8 @@ EXPLANATION = (
     "it no longer limits the scale."
 )
 FIX = (
-    "# Compute module {module} in fp32. If it still overflows first, check what its backward pass multiplies by:\n"
-    'with torch.autocast("cuda", enabled=False):  # in forward(), around module {module}\n'
-    "    out = layer(x.float())"
+    "# Compute {where} in fp32. If it still overflows first, check what its backward pass multiplies by:\n"
+    f"{LAYER_IN_FP32}"
 )
 RECURRING = 3
 MOST = 0.6
@@ -40,7 +40,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         severity="notice",
         title=f"{count(len(at_it))} of {count(len(found))} skips began in the backward pass, in module {module}",
         explanation=EXPLANATION.format(module=f"module {module}"),
-        fix=FIX.format(module=module),
+        fix=FIX.format(where=f"module {module}"),
         first_step=at_it[0].step,
         last_step=int(scaler.recent["last"][-1]),
         parameters=(module,),

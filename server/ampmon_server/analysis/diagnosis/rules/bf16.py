@@ -10,6 +10,7 @@ from ampmon.numerics.formats import FP16
 from ampmon.numerics.histogram import EXPONENT_MIN
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.rules.fixes import BF16
 from ampmon_server.analysis.diagnosis.underflow import MeasuredUnderflow, bits_to_cure, underflow
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds
@@ -27,12 +28,7 @@ CEILING = (
 )
 NORMAL = FP16.exponent_max - FP16.exponent_min_normal + 1
 """Powers of two that fp16 holds with all bits of the significand."""
-BF16 = "bf16 spans 261 and needs no scaler, but has 8 significand bits (7 stored) instead of 11 (10 stored)."
-FIX = (
-    'with torch.autocast("cuda", dtype=torch.bfloat16):\n'
-    "    loss = criterion(model(inputs), targets)\n"
-    "scaler = ampmon.GradScaler(enabled=False)  # bf16 needs none"
-)
+SPANS = "bf16 spans 261 and needs no scaler, but has 8 significand bits (7 stored) instead of 11 (10 stored)."
 
 
 @each_scaler
@@ -50,7 +46,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         severity="notice",
         title=f"Consider bf16: {title}",
         explanation=explanation,
-        fix=FIX,
+        fix=BF16,
         first_step=seen.first_step,
         last_step=seen.last_step,
         evidence={"binades": binades, "share": seen.share, "room_bits": seen.room},
@@ -63,10 +59,10 @@ def _words(seen: MeasuredUnderflow, binades: int) -> tuple[str, str]:
     share = percent(seen.share)
     if seen.ceiling is None or binades > NORMAL:
         title = f"the gradients span {binades} powers of two, and no scale fits both ends in fp16"
-        return title, SPAN.format(share=share, binades=binades, bf16=BF16)
+        return title, SPAN.format(share=share, binades=binades, bf16=SPANS)
     ceiling = power_of_two(seen.ceiling)
     title = f"{share} of the gradient values are subnormal, and a scale of {ceiling} overflows"
-    return title, CEILING.format(share=share, ceiling=ceiling, binades=binades, bf16=BF16)
+    return title, CEILING.format(share=share, ceiling=ceiling, binades=binades, bf16=SPANS)
 
 
 def _binades(seen: MeasuredUnderflow) -> int:

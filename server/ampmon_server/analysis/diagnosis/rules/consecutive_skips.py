@@ -8,7 +8,7 @@ from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.explaining import OUTLIER
 from ampmon_server.analysis.diagnosis.outliers import HEAVY, loss_over
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
-from ampmon_server.analysis.diagnosis.rules.skip_rate import LIMIT
+from ampmon_server.analysis.diagnosis.rules.fixes import LIMIT, LOOK
 from ampmon_server.analysis.diagnosis.updates import (
     Streak,
     calibrated_from,
@@ -28,10 +28,6 @@ EXPLANATION = (
 )
 DEATH = " {left} more such skips and the scale is dead."
 LOSS = " Here the logged {name} was {ratio} times the one before, so these batches are the cause."
-FIX = (
-    "# See which module is the first that is not finite:\n"
-    "scaler = ampmon.GradScaler(model=model, monitor=ampmon.Config(activations=1))"
-)
 
 
 @each_scaler_with_logged
@@ -69,7 +65,7 @@ def examine(
         title=_title(longest),
         explanation=EXPLANATION.format(death=DEATH.format(left=left) if left else "")
         + (LOSS.format(name=heavy.name, ratio=magnitude_of(heavy.ratio)) if heavy else ""),
-        fix=LIMIT.format(most=HEAVY) if heavy else FIX,
+        fix=LIMIT.format(most=HEAVY) if heavy else LOOK,
         first_step=longest.first,
         last_step=longest.last,
         evidence={

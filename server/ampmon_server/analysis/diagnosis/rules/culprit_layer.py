@@ -9,6 +9,7 @@ from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
 from ampmon_server.analysis.diagnosis.outliers import outlier_skips
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
+from ampmon_server.analysis.diagnosis.rules.fixes import LAYER_IN_FP32
 from ampmon_server.analysis.diagnosis.updates import calibrated_from, follows_growth
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
@@ -20,10 +21,6 @@ EXPLANATION = (
     "Gradients are computed from the loss backwards; {parameter} is the first with inf or NaN, and all gradients "
     "computed before it are finite. The overflow is in this layer or in the one that follows it in the forward pass. "
     "The loss scale has to be small enough for it, which leaves less room for the small gradients of all others."
-)
-FIX = (
-    'with torch.autocast("cuda", enabled=False):  # in forward(), around the layer of {parameter}\n'
-    "    out = layer(x.float())"
 )
 RECURRING = 3
 MOST = 0.6
@@ -60,7 +57,7 @@ def examine(
         severity="notice",
         title=f"{parameter} is the first to overflow in {count(times)} of {count(len(known))} skips",
         explanation=EXPLANATION.format(parameter=parameter),
-        fix=FIX.format(parameter=parameter),
+        fix=LAYER_IN_FP32.format(where=f"the layer of {parameter}"),
         first_step=known[0].step,
         last_step=int(cells["last"][-1]),
         parameters=(parameter,),

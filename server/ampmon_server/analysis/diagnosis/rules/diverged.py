@@ -12,6 +12,7 @@ from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.divergence import Divergence, divergence
 from ampmon_server.analysis.diagnosis.outliers import culprits_of, norms
 from ampmon_server.analysis.diagnosis.rules.each import fitted
+from ampmon_server.analysis.diagnosis.rules.fixes import GO_BACK
 from ampmon_server.analysis.diagnosis.updates import GROW
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.scalars import mean
@@ -36,11 +37,6 @@ LOWER = (
     "# Go back to a checkpoint saved before step {first}, and to the learning rate used there:\n"
     "for group in optimizer.param_groups:  # before scaler.step(optimizer)\n"
     '    group["lr"] = min(group["lr"], {rate:.4g})'
-)
-FIX = (
-    "# Go back to a checkpoint saved before step {first}. Use a smaller learning rate, and clip gradients:\n"
-    "scaler.unscale_(optimizer)  # before scaler.step(optimizer)\n"
-    "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
 )
 NEAR = 16
 """Updates before the rise that belong to it, because their skips and growths may have caused it."""
@@ -67,7 +63,7 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
         explanation=_words(name, found) + there + (rate.words if rate else ""),
         fix=LOWER.format(first=found.first, rate=rate.before)
         if rate
-        else FIX.format(first=found.first),
+        else GO_BACK.format(first=found.first),
         first_step=found.first,
         last_step=found.last,
         evidence={"start": found.start, "low": found.low, "high": found.high},

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.ledger import SkippedUpdate, of_origin
-from ampmon_server.analysis.diagnosis.rules import diverged
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.rules.fixes import GO_BACK, LAYER_IN_FP32
 from ampmon_server.analysis.diagnosis.updates import streaks
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds
@@ -21,10 +21,6 @@ EXPLANATION = (
     "has no effect there. fp16 cannot hold values above 65504, such as a square or a sum of activations. Compute that "
     "module in fp32. If its output is not finite in fp32 either, look for 0/0, a logarithm of 0, or weights that are "
     "not finite."
-)
-FIX = (
-    'with torch.autocast("cuda", enabled=False):  # in forward(), around {module}\n'
-    "    out = layer(x.float())"
 )
 ENDLESS = (
     "In the forward pass, the output of {module} was the first that was not finite, and every step since step {step} "
@@ -54,7 +50,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         explanation=ENDLESS.format(module=named, step=count(end))
         if end
         else EXPLANATION.format(module=named),
-        fix=diverged.FIX.format(first=end) if end else FIX.format(module=named),
+        fix=GO_BACK.format(first=end) if end else LAYER_IN_FP32.format(where=named),
         first_step=found[0].step,
         last_step=found[-1].step,
         parameters=(module,) if module else (),

@@ -10,6 +10,7 @@ import numpy as np
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
 from ampmon_server.analysis.diagnosis.rules.each import fitted
+from ampmon_server.analysis.diagnosis.rules.fixes import LOOK
 from ampmon_server.analysis.diagnosis.updates import Streak, streaks, whole_skips
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.scalars import not_finite
@@ -43,9 +44,9 @@ BACKWARD = (
 HALVES = " The scaler treats it as an overflow and halves its scale, which cannot help.{logged}"
 LOGGED = " The logged {name} was NaN or infinite {times}."
 DATA = "assert torch.isfinite(inputs).all(), batch_index  # which batch is it?"
-_LOOK = "# See which module is the first that is not finite:\nscaler = ampmon.GradScaler(model=model{more})"
-WATCH = _LOOK.format(more="")
-SAMPLE = _LOOK.format(more=", monitor=ampmon.Config(activations=1)")
+WATCH = (
+    "# See which module is the first that is not finite:\nscaler = ampmon.GradScaler(model=model)"
+)
 FP32 = (
     'with torch.autocast("cuda", enabled=False):  # compute the loss in fp32\n'
     "    loss = loss_function(outputs.float(), targets)"
@@ -99,8 +100,8 @@ def _cause(scaler: ScalerCase, found: Sequence[Streak]) -> tuple[str, str, str]:
     lost = [each for each in inside if each.loss == LOST]
     if 2 * len(lost) <= len(inside):
         if any(each.loss for each in inside):
-            return "due to NaN from the backward pass", BACKWARD, SAMPLE
-        return "due to NaN", UNKNOWN, f"{DATA}\n{SAMPLE}"
+            return "due to NaN from the backward pass", BACKWARD, LOOK
+        return "due to NaN", UNKNOWN, f"{DATA}\n{LOOK}"
     origins = Counter(each.origin for each in lost if each.origin in _SEEN)
     seen = origins.most_common(1)[0][0] if origins else ""
     return _SEEN.get(seen, ("because the loss was not finite", NOT_FINITE, f"{DATA}\n{WATCH}"))

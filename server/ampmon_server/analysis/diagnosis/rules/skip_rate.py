@@ -12,6 +12,7 @@ from ampmon.wire import Finding, Severity
 from ampmon_server.analysis.diagnosis.outliers import HEAVY as HEAVY_LOSS
 from ampmon_server.analysis.diagnosis.outliers import Common, common_of, outlier_skips
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
+from ampmon_server.analysis.diagnosis.rules.fixes import CLIP, LIMIT, LOOK
 from ampmon_server.analysis.diagnosis.updates import calibrated_from, follows_growth
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
@@ -39,24 +40,12 @@ UNSTEADY = " The gradient norm of the steps around them was {ratio} times the me
 LESS_OFTEN = (
     "scaler = ampmon.GradScaler(growth_interval={growth_interval})  # try a larger scale less often"
 )
-LIMIT = (
-    "# Inspect these batches. If they are correct, limit their weight before backward():\n"
-    "size = loss.detach().abs()\n"
-    "usual = size if usual is None else usual  # None before the loop\n"
-    "usual = usual.lerp(torch.where(size <= {most} * usual, size, 1.2 * usual), 0.05)\n"
-    "loss = loss * torch.where(size > {most} * usual, usual / size, 1.0)"
-)
 SMALLER = (
     "# Inspect these batches. If they are correct, use a scale that fits them, and clip their gradients:\n"
     "scaler = ampmon.GradScaler(init_scale={scale}, growth_interval={growth_interval})\n"
-    "scaler.unscale_(optimizer)  # before scaler.step(optimizer)\n"
-    "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
+    f"{CLIP}"
 )
 LOG = 'ampmon.log({"loss": loss})  # to compare the loss of the skipped steps with the others'
-LOOK = (
-    "# See which module is the first that is not finite:\n"
-    "scaler = ampmon.GradScaler(model=model, monitor=ampmon.Config(activations=1))"
-)
 SEARCH = 4
 """At most this many skips, each at a new lowest scale, continue the search: early gradients may grow sixteenfold."""
 LEAST = 3

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.rules import bf16
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.rules.fixes import BF16
 from ampmon_server.analysis.diagnosis.underflow import (
     BITS_MAX,
     MeasuredUnderflow,
@@ -33,7 +33,7 @@ HIGHER = (
     "scaler.update()  # without new_scale, so that it can grow"
 )
 NO_ROOM = (
-    f"# A larger scale would overflow: fp16 is too narrow for this model. bf16 is not:\n{bf16.FIX}"
+    f"# A larger scale would overflow: fp16 is too narrow for this model. bf16 is not:\n{BF16}"
 )
 SPARE = 2
 """Bits that stay free between the largest sampled gradient and the largest fp16 number."""

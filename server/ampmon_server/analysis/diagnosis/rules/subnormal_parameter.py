@@ -11,6 +11,7 @@ from ampmon.numerics import sampling_error
 from ampmon.numerics.histogram import ON_GRID_SHARE, RUN
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.rules.fixes import LAYER_IN_FP32
 from ampmon_server.model.case import ParameterCase, ScalerCase
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.thresholds import Thresholds
@@ -22,11 +23,7 @@ EXPLANATION = (
     "the other parameters are large enough. All parameters share one scale, so it cannot help this one alone: the "
     "layer learns from rounded gradients, or from zeros."
 )
-FIX = (
-    'with torch.autocast("cuda", enabled=False):  # in forward(), around {where}\n'
-    "    out = layer(x.float())\n"
-    "# or give its output a larger factor, and its weights a smaller one"
-)
+FIX = f"{LAYER_IN_FP32}\n# or give its output a larger factor, and its weights a smaller one"
 NEWEST = 8
 """Number of newest cells of samples that are combined."""
 LEAST = 256

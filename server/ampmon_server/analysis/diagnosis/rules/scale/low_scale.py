@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.rules import bf16
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.rules.fixes import BF16
 from ampmon_server.analysis.diagnosis.updates import is_alive, newest_scale
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds
@@ -20,7 +20,7 @@ EXPLANATION = (
     "opposite. It fell this far because gradients overflow even then: the loss is a large sum instead of a mean, a "
     "layer's gradient is far larger than all others, or inf and NaN come from a place that the scale does not affect."
 )
-FIX = f"# If the loss is a sum over the batch, take its mean. If gradients are large by nature, use bf16:\n{bf16.FIX}"
+FIX = f"# If the loss is a sum over the batch, take its mean. If gradients are large by nature, use bf16:\n{BF16}"
 
 
 @each_scaler
