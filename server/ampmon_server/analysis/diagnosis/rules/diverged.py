@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
@@ -55,15 +54,13 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
     scaler = next((each for each in case.scalers if len(each.recent)), None)
     # Logged values have the steps of the first scaler.
     there = "" if scaler is None else _beside(scaler, found)
-    rate = _raised_rate(case.logged, found)
+    rose, fix = _cure(case.logged, found)
     finding = Finding(
         rule="diverged",
         severity="critical" if found.high >= found.start else "warning",
         title=f"The loss diverged at step {count(found.first)}: {_value(found.high)} instead of {_value(found.low)}",
-        explanation=_words(name, found) + there + (rate.words if rate else ""),
-        fix=LOWER.format(first=found.first, rate=rate.before)
-        if rate
-        else GO_BACK.format(first=found.first),
+        explanation=_words(name, found) + there + rose,
+        fix=fix,
         first_step=found.first,
         last_step=found.last,
         evidence={"start": found.start, "low": found.low, "high": found.high},
@@ -154,27 +151,22 @@ def _ratio(norm: np.ndarray, step: np.ndarray, found: Divergence) -> float:
     return float(np.median(after) / np.median(before))
 
 
-class _Raised(NamedTuple):
-    """A learning rate that rose with the loss: its value ``before``, and a sentence about it."""
-
-    before: float
-    words: str
-
-
-def _raised_rate(logged: Mapping[str, Cells], found: Divergence) -> _Raised | None:
+def _cure(logged: Mapping[str, Cells], found: Divergence) -> tuple[str, str]:
+    """A sentence on the learning rate if it rose with the loss, and the fix."""
+    go_back = "", GO_BACK.format(first=found.first)
     name = next(
         (each for each in logged if each.lower().rpartition("/")[2] in ("lr", "learning_rate")),
         None,
     )
     if name is None:
-        return None
+        return go_back
     cells, rates = logged[name], mean(logged[name])
     before, after = (
         rates[cells["last"] < found.first - NEAR],
         rates[(cells["first"] <= found.above) & (cells["last"] >= found.first - NEAR)],
     )
     if not len(before) or not len(after) or not np.nanmax(after) >= RAISED * before[-1]:
-        return None
+        return go_back
     was, is_now = float(before[-1]), float(np.nanmax(after))
-    words = RATE.format(name=name, before=magnitude_of(was), after=magnitude_of(is_now))
-    return _Raised(was, words)
+    rose = RATE.format(name=name, before=magnitude_of(was), after=magnitude_of(is_now))
+    return rose, LOWER.format(first=found.first, rate=was)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -82,13 +82,12 @@ class _Skips:
         """The severity of some of the skips, if they were alone."""
         return severity_of(skips, self.window, self.thresholds)
 
-    def is_search(self, logged: Mapping[str, Cells]) -> bool:
+    def is_search(self, common: Common | None) -> bool:
         """Whether the scaler still searches for a scale that fits: a few skips that have nothing else in common."""
         scales = self.scaler.recent["scale_first"][self.scaler.recent["skipped"] > 0]
-        is_falling = bool(len(self.steady)) and bool((scales[1:] < scales[:-1]).all())
-        if not is_falling or _count(self.window) > SEARCH:
+        is_falling = bool((scales[1:] < scales[:-1]).all())
+        if common is None or not is_falling or _count(self.window) > SEARCH:
             return False
-        common = common_of(self.scaler, self.steady["skip_first"], logged)
         return not common.is_loss_heavy and common.period is None
 
 
@@ -109,16 +108,6 @@ def _updates(window: Cells) -> int:
     return int(window["n"].sum())
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """The kind of the skips as a part of the title, ``where``, and the rest of the finding."""
-
-    where: str
-    why: str
-    fix: str
-    evidence: Mapping[str, float | None] = field(default_factory=dict)
-
-
 @each_scaler_with_logged
 def examine(
     scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
@@ -126,60 +115,59 @@ def examine(
     """The severity is that of all skips. The fix is for those that would be a finding alone."""
     skips = _Skips.of(scaler, logged, thresholds)
     severity = skips.severity(skips.window)
-    if severity is not None:
-        yield _finding(skips, "notice" if skips.is_search(logged) else severity, logged)
-
-
-def _finding(skips: _Skips, severity: Severity, logged: Mapping[str, Cells]) -> Finding:
+    if severity is None:
+        return
     skipped, updates = _count(skips.window), _updates(skips.window)
-    is_growth = skips.severity(skips.steady) is None
-    cause = _after_growth(skips) if is_growth else _at_steady_scale(skips, logged)
-    return Finding(
+    in_common: Mapping[str, float | None] = {}
+    steps = skips.steady["skip_first"]
+    common = common_of(scaler, steps, logged) if len(steps) else None
+    if common is None or skips.severity(skips.steady) is None:
+        where, why, fix = _after_growth(skips)
+    else:
+        where, why, fix = _at_steady_scale(skips, common)
+        in_common = {
+            "period": common.period,
+            "loss_ratio": common.loss.ratio if common.loss else None,
+            "norm_ratio": common.norm_ratio,
+        }
+    yield Finding(
         rule="skip_rate",
-        severity=severity,
+        severity="notice" if skips.is_search(common) else severity,
         title=f"{count(skipped)} of the last {count(updates)} steps were skipped "
-        f"({percent(skipped / updates)}), {cause.where}",
-        explanation=EXPLANATION + cause.why,
-        fix=cause.fix,
+        f"({percent(skipped / updates)}), {where}",
+        explanation=EXPLANATION + why,
+        fix=fix,
         first_step=int(skips.window["first"][0]),
         last_step=int(skips.window["last"][-1]),
         evidence={
             "skipped": skipped,
             "updates": updates,
             "after_growth": _count(skips.grown),
-            **cause.evidence,
+            **in_common,
         },
         figure="skips",
     )
 
 
-def _after_growth(skips: _Skips) -> _Told:
+def _after_growth(skips: _Skips) -> tuple[str, str, str]:
+    """The kind of the skips as a part of the title, the explanation and the fix, as `_at_steady_scale` returns them."""
     interval = skips.scaler.policy.growth_interval
     longer = 2 * interval if interval >= GROWTH_INTERVAL else GROWTH_INTERVAL
     grown = _some(skips.grown, skips.window)
-    return _Told(
-        f"{grown} soon after the scale had grown",
-        GROWN.format(grown=grown),
-        LESS_OFTEN.format(growth_interval=longer),
-    )
+    where = f"{grown} soon after the scale had grown"
+    return where, GROWN.format(grown=grown), LESS_OFTEN.format(growth_interval=longer)
 
 
-def _at_steady_scale(skips: _Skips, logged: Mapping[str, Cells]) -> _Told:
-    common = common_of(skips.scaler, skips.steady["skip_first"], logged)
+def _at_steady_scale(skips: _Skips, common: Common) -> tuple[str, str, str]:
     every = f", every {count(common.period)} steps" if common.period else ""
     newest = ", ".join(count(step) for step in common.steps[-NEWEST:].tolist())
     steady = _some(skips.steady, skips.window)
     why = STEADY.format(steady=steady, steps=newest) + "".join(_words(common))
     fix = _fix(common)
     if skips.severity(skips.grown) is not None and "growth_interval" not in fix:
-        grown = _after_growth(skips)
-        why, fix = f"{why} {grown.why}", _with_one_scaler(fix, grown.fix)
-    evidence = {
-        "period": common.period,
-        "loss_ratio": common.loss.ratio if common.loss else None,
-        "norm_ratio": common.norm_ratio,
-    }
-    return _Told(f"{steady} at a steady scale{every}", why, fix, evidence)
+        _, grown, less_often = _after_growth(skips)
+        why, fix = f"{why} {grown}", _with_one_scaler(fix, less_often)
+    return f"{steady} at a steady scale{every}", why, fix
 
 
 def _with_one_scaler(fix: str, change: str) -> str:
