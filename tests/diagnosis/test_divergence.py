@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.divergence import divergence
+from ampmon_server.analysis.diagnosis.rules.diverged import divergence
 from ampmon_server.model.aggregates import scalars
 from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.case import ScalePolicy, ScalerCase

@@ -31,3 +31,8 @@ BF16 = (
     "    loss = criterion(model(inputs), targets)\n"
     "scaler = ampmon.GradScaler(enabled=False)  # bf16 needs none"
 )
+RESTART = (
+    "state = scaler.state_dict()\n"
+    'scaler.load_state_dict({{**state, "growth_interval": {growth_interval}, "_growth_tracker": 0}})'
+)
+"""Sets another interval in a running job. With a growth tracker past the interval, torch would never grow again."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.rules.fixes import RESTART
 from ampmon_server.analysis.diagnosis.rules.subnormal import cost
 from ampmon_server.analysis.diagnosis.underflow import (
     MeasuredUnderflow,
@@ -30,11 +31,6 @@ PAST = (
     "torch tries a larger one only when its growth tracker equals growth_interval = {interval}, and the tracker is "
     "past that"
 )
-RESTART = (
-    "state = scaler.state_dict()\n"
-    'scaler.load_state_dict({{**state, "growth_interval": {growth_interval}, "_growth_tracker": 0}})'
-)
-"""Sets another interval in a running job. With a growth tracker past the interval, torch would never grow again."""
 FIX = (
     "scaler = ampmon.GradScaler(init_scale={init_scale}, growth_interval={growth_interval})\n"
     f"# in a running job, once, between two iterations:\n{RESTART}"
