@@ -84,7 +84,7 @@ def underflow(scaler: ScalerCase) -> MeasuredUnderflow | None:
     if len(rows) < LEAST or not scale > 0 or not math.isfinite(scale):
         return None
     chosen = take_samples(samples, rows)
-    share, low = _subnormal(take(of, rows))
+    share, low = _subnormal(chosen.on_grid)
     room, ceiling = _room(scaler, scale, float(chosen.on_grid.amax.max()))
     return MeasuredUnderflow(
         first_step=int(chosen.step[0]),
@@ -127,8 +127,7 @@ def _room(scaler: ScalerCase, scale: float, amax: float) -> tuple[float, float |
         below = math.log2(least) - math.log2(scale) - 1
         if below < room:
             room, ceiling = below, least
-    newest = newest_scale(scaler)
-    return (max(room, 0.0) if newest and newest > 0 else 0.0), ceiling
+    return (max(room, 0.0) if newest_scale(scaler) > 0 else 0.0), ceiling
 
 
 def _failed(scaler: ScalerCase) -> Floats:

@@ -89,9 +89,9 @@ def held_scale(cells: Cells, policy: ScalePolicy) -> Flags:
     return np.asarray(found & (count - passed >= policy.hysteresis))
 
 
-def newest_scale(scaler: ScalerCase) -> float | None:
-    """Return the scale after the newest update. None if there is no update."""
-    return float(scaler.recent["after_last"][-1]) if len(scaler.recent) else None
+def newest_scale(scaler: ScalerCase) -> float:
+    """Return the scale after the newest of `recent`, at least one."""
+    return float(scaler.recent["after_last"][-1])
 
 
 def is_alive(scale: float) -> bool:

@@ -31,7 +31,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     if not young or thresholds.consecutive_skips.severity(skipped) is None:
         return
     scale = float(search["after_last"][-1])
-    newest = newest_scale(scaler) or 0.0
+    newest = newest_scale(scaler)
     first_scale = min(scale, newest) if is_alive(newest) else scale
     over = end <= int(first["last"][-1])
     updates = count(int(search["n"].sum()))

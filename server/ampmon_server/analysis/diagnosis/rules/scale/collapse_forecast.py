@@ -32,9 +32,7 @@ FIX = (
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     """Yield a critical finding if few skips are left, even if no updates are skipped at present."""
     scale = newest_scale(scaler)
-    if scale is None or is_set_by_hand(scaler.recent):
-        return
-    left = skips_to_death(scale, scaler.policy)
+    left = None if is_set_by_hand(scaler.recent) else skips_to_death(scale, scaler.policy)
     if left is None or left >= thresholds.skips_to_death:
         return
     falling = [each for each in streaks(scaler.recent) if each.ongoing]

@@ -39,8 +39,6 @@ NOT_ONE = 65536.0
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     """Yield a critical finding while the scale is dead, or a warning if it was: the weights may be destroyed since."""
     scale = newest_scale(scaler)
-    if scale is None:
-        return
     now = not is_alive(scale)
     lived = _lived(scaler) if now else -1
     steps = [each for each in _dead(scaler) if each > lived]

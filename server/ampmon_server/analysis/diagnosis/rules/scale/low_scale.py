@@ -27,7 +27,7 @@ FIX = f"# If the loss is a sum over the batch, take its mean. If gradients are l
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     """Yield a warning while the scale is that low."""
     scale = newest_scale(scaler)
-    if scale is None or not is_alive(scale) or scale >= thresholds.low_scale:
+    if not is_alive(scale) or scale >= thresholds.low_scale:
         return
     last = int(scaler.recent["last"][-1])
     first = _first(scaler, thresholds.low_scale)

@@ -27,7 +27,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     """Yield a notice if the newest growth that was due had no effect."""
     capped = scaler.updates[scaler.updates["moves"][:, CAPPED] > 0]
     scale = newest_scale(scaler)
-    if scale is None or not len(capped) or scale < capped["move_after"][-1, CAPPED]:
+    if not len(capped) or scale < capped["move_after"][-1, CAPPED]:
         return
     times = int(capped["moves"][:, CAPPED].sum())
     yield Finding(

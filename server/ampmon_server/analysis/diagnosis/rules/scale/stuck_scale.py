@@ -41,7 +41,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     """Judge by updates at the same scale without a skip, or by a growth tracker that is past its interval."""
     policy = scaler.policy
     scale, interval = newest_scale(scaler), policy.growth_interval
-    if scale is None or not interval or not policy.growth_factor > 1:
+    if not interval or not policy.growth_factor > 1:
         return
     still = _still(scaler.updates)
     if is_set_by_hand(scaler.recent) or still["moves"][:, CAPPED].any():
