@@ -87,7 +87,6 @@ def scaler(cells: Cells, **fields: Any) -> ScalerCase:
     samples = fields.pop("samples", empty_gradients())
     made: dict[str, Any] = {
         "name": "default",
-        "number": 0,
         "policy": ScalePolicy(),
         "first": cells[:RECENT],
         "updates": whole,

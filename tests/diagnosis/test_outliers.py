@@ -298,7 +298,7 @@ def test_the_second_scaler_is_not_compared_with_the_loss():
     """Logged values use the first scaler's steps, so they are not compared with another scaler's skips."""
     loss = losses(500, heavy=lambda step: every_90th(step, 0))
     healthy = trained(lambda step, scale: False, 500)
-    run = case(healthy, outliers(name="second", number=1), logged={"loss": loss})
+    run = case(healthy, outliers(name="second"), logged={"loss": loss})
     (finding,) = [each for each in found(run) if each.rule == "skip_rate"]
     assert finding.evidence["loss_ratio"] is None
 

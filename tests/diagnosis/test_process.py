@@ -205,8 +205,8 @@ def test_effective_training_is_said_in_one_sentence():
 
 def test_updates_of_several_scalers_are_no_batches():
     """With several scalers, samples are not counted. A scaler without updates is ignored."""
-    one, other = _healthy(), scaler(_healthy().recent, name="D", number=1)
-    idle = scaler(_healthy().recent[:0], name="E", number=2)
+    one, other = _healthy(), scaler(_healthy().recent, name="D")
+    idle = scaler(_healthy().recent[:0], name="E")
     both = effective(case(one, other, skipped=6, config={"batch_size": 8}))
     assert (both.updates, both.samples, both.samples_counted) == (600, None, None)
     assert both.sentence == ("594 of 600 steps of all scalers applied (99\u202f%); 6 skipped.")

@@ -45,12 +45,11 @@ def any_cases(draw: st.DrawFn) -> Case:
     """Any run: up to two scalers, dead or non-finite scales, gaps, samples and skips anywhere."""
     scalers = [_any_scaler(draw) for _ in range(draw(st.integers(0, 2)))]
     seed = np.random.default_rng(draw(st.integers(0, 2**32)))
-    counts = ("updates", "skipped", "scheduled", "lost", "dropped", "errors", "rivals", "attempts")
+    counts = ("updates", "skipped", "scheduled", "lost", "dropped", "rivals", "attempts")
     return case(
         *scalers,
         **{name: int(seed.choice([0, 1, 7, 10**12])) for name in counts},
         status=draw(st.sampled_from(["running", "finished", "crashed", "silent"])),
-        disabled=draw(st.booleans()),
         last_time=draw(st.sampled_from([None, 0, START])),
         update_us=draw(st.sampled_from([0.0, 1e5, float("nan"), float("inf")])),
         events=draw(st.sampled_from(_EVENTS)),

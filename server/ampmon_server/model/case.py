@@ -161,7 +161,6 @@ class ScalerCase:
     """
 
     name: str
-    number: int
     policy: ScalePolicy
     first: Cells
     updates: Cells
@@ -172,7 +171,6 @@ class ScalerCase:
     skips: tuple[Skip, ...] = ()
     forgotten: tuple[Forgotten, ...] = ()
     ranks: Mapping[int, Cells] = field(default_factory=dict)
-    optimizers: tuple[str, ...] = ()
     growth_tracker: int | None = None
 
 
@@ -193,7 +191,6 @@ class Case:
     now: int
     version: int = 0
     status: str = "running"
-    disabled: bool = False
     last_time: int | None = None
     begun: bool = True
     update_us: float = 0.0
@@ -202,7 +199,6 @@ class Case:
     scheduled: int = 0
     lost: int = 0
     dropped: int = 0
-    errors: int = 0
     rivals: int = 0
     attempts: int = 0
     ranks: int = 1

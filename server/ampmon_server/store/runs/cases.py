@@ -70,7 +70,6 @@ def read(connection: Connection, run_id: UUID) -> Case:
         now=now,
         version=row.version,
         status=status,
-        disabled=bool(row.disabled),
         # A trainer's clock that runs ahead must not hide its silence.
         last_time=None if row.last_time is None else min(row.last_time, state.heard(row)),
         update_us=row.update_us,
@@ -79,7 +78,6 @@ def read(connection: Connection, run_id: UUID) -> Case:
         scheduled=row.scheduled,
         lost=row.lost,
         dropped=row.dropped,
-        errors=row.errors,
         rivals=row.rivals,
         attempts=row.attempts,
         ranks=row.ranks,
@@ -104,7 +102,6 @@ def _scaler(
     first = int(whole["first"][0]) if len(whole) else 0
     return ScalerCase(
         name=scaler.name,
-        number=scaler.number,
         policy=policy_of(connection, scaler),
         first=_one_by_one(connection, scaler, first, min(first + RECENT, scaler.stop) - 1),
         updates=whole,
@@ -115,7 +112,6 @@ def _scaler(
         skips=tuple(skipped),
         forgotten=tuple(each for each in resumed if start is None or each.step <= start.origin),
         ranks=_ranks(connection, scaler, start),
-        optimizers=tuple(dict.fromkeys(skip.optimizer for skip in reversed(skipped))),
         growth_tracker=_growth_tracker(connection, scaler, whole),
     )
 
