@@ -169,21 +169,16 @@ def _known(logged: Mapping[str, Cells]) -> _KnownLoss | None:
     return _KnownLoss(name, cells, np.median(around, axis=1))
 
 
-def loss_over(logged: Mapping[str, Cells], first: int, last: int) -> LossPattern | None:
-    """Return the training loss from step ``first`` to ``last``, if it is finite and an outlier compared with before."""
-    name = training_loss(logged)
-    if name is None:
-        return None
-    cells, size = logged[name], mean(logged[name])
+def outlier_ratio(cells: Cells, first: int, last: int) -> float | None:
+    """Return the loss from step ``first`` to ``last`` over that before. None if it is not finite or no outlier."""
+    size = mean(cells)
     before = size[cells["last"] < first - 1][-2 * BESIDE - 1 :]
     inside = size[(cells["first"] >= first) & (cells["last"] <= last)]
     if not len(before) or not len(inside):
         return None
     ratio = float(np.median(inside) / np.median(before))
     heavy = int((inside >= HEAVY * np.median(before)).sum())
-    if not HEAVY <= ratio < np.inf or 2 * heavy <= len(inside):
-        return None
-    return LossPattern(name, ratio, heavy, known=True)
+    return ratio if HEAVY <= ratio < np.inf and 2 * heavy > len(inside) else None
 
 
 def typical(cells: Cells) -> Floats:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.explaining import OUTLIER
-from ampmon_server.analysis.diagnosis.outliers import HEAVY, loss_over
+from ampmon_server.analysis.diagnosis.outliers import HEAVY, outlier_ratio
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
 from ampmon_server.analysis.diagnosis.rules.fixes import LIMIT, LOOK
 from ampmon_server.analysis.diagnosis.updates import (
@@ -17,6 +17,7 @@ from ampmon_server.analysis.diagnosis.updates import (
 )
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.names import training_loss
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count, magnitude_of, power_of_two, steps
 
@@ -46,32 +47,32 @@ def examine(
     ]
     if not found:
         return
-    levels = thresholds.consecutive_skips
-    heavies = {
-        each: heavy
+    levels, name = thresholds.consecutive_skips, training_loss(logged)
+    ratios = {
+        each: ratio
         for each in found
-        if levels.severity(each.updates) and not each.ongoing
-        if (heavy := loss_over(logged, each.first, each.last))
+        if name and levels.severity(each.updates) and not each.ongoing
+        if (ratio := outlier_ratio(logged[name], each.first, each.last))
     }
-    longest = max(heavies or found, key=lambda each: each.updates)
+    longest = max(ratios or found, key=lambda each: each.updates)
     severity = levels.severity(longest.updates)
     if severity is None:
         return
-    heavy = heavies.get(longest)
+    ratio = ratios.get(longest)
     left = skips_to_death(longest.after, scaler.policy) if longest.ongoing else None
     yield Finding(
         rule="consecutive_skips",
         severity=severity,
         title=_title(longest),
         explanation=EXPLANATION.format(death=DEATH.format(left=left) if left else "")
-        + (LOSS.format(name=heavy.name, ratio=magnitude_of(heavy.ratio)) if heavy else ""),
-        fix=LIMIT.format(most=HEAVY) if heavy else LOOK,
+        + (LOSS.format(name=name, ratio=magnitude_of(ratio)) if ratio else ""),
+        fix=LIMIT.format(most=HEAVY) if ratio else LOOK,
         first_step=longest.first,
         last_step=longest.last,
         evidence={
             "skipped": longest.updates,
             "scale_after": longest.after,
-            **({OUTLIER: heavy.ratio} if heavy else {}),
+            **({OUTLIER: ratio} if ratio else {}),
         },
         figure="skips",
         stop=longest.ongoing and severity == "critical",

@@ -15,6 +15,7 @@ from ampmon_server.analysis.diagnosis.updates import Streak, streaks, whole_skip
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.scalars import not_finite
 from ampmon_server.model.case import LOST, Case, ScalerCase
+from ampmon_server.model.series import Ints
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import plural, steps
 
@@ -145,22 +146,25 @@ def _without_inf(scaler: ScalerCase) -> list[Streak]:
 
 def _is_try(cells: Cells, step: int) -> bool:
     """Whether the scale has risen since the last skip."""
-    before = int(np.searchsorted(cells["first"], step))
-    scale = cells["scale_first"][: before + 1]
-    rose = np.flatnonzero(scale[1:] > scale[:-1])
-    skipped = np.flatnonzero(cells["skipped"][:before])
+    before, rose = _before(cells, step)
+    skipped = np.flatnonzero(before["skipped"])
     return bool(len(rose) and (not len(skipped) or rose[-1] >= skipped[-1]))
 
 
 def _fitted(cells: Cells, step: int) -> bool:
     """Whether updates were applied before at the scale in force at ``step``, or at a larger one."""
-    before = cells[cells["first"] < step]
-    scale = cells["scale_first"][: len(before) + 1]
-    rose = np.flatnonzero(scale[1:] > scale[:-1])
+    before, rose = _before(cells, step)
     if len(rose):
         before = before[rose[-1] + 1 :]
     through = int(before["n"][~whole_skips(before)].sum())
     return through >= (CLEAN if len(rose) else 1)
+
+
+def _before(cells: Cells, step: int) -> tuple[Cells, Ints]:
+    """The updates before ``step``, and the places of those after which the scale rose."""
+    before = cells[cells["first"] < step]
+    scale = cells["scale_first"][: len(before) + 1]
+    return before, np.flatnonzero(scale[1:] > scale[:-1])
 
 
 def _logged(case: Case) -> str:
