@@ -65,12 +65,12 @@ def flushed_in(samples: GradientSeries) -> Flushed | None:
     moved = near & (np.diff(level) != 0)
     if not moved.any():
         return None
-    profile, errors = _profile(level, zeros, moved, _noise(fine, zeros, level, near))
-    newest = int(level[-1])
+    place = np.unique(level, return_inverse=True)[1]
+    profile, errors = _profile(place, zeros, moved, _noise(fine, zeros, level, near))
     rest = _tail(fine, level)
-    confirmed = profile[int(level.min())] > Z_95 * errors[int(level.min())]
-    seen, error = profile[newest], errors[newest]
-    share = float(zeros[level == newest][-8:].mean())
+    confirmed = profile[0] > Z_95 * errors[0]
+    seen, error = profile[place[-1]], errors[place[-1]]
+    share = float(zeros[place == place[-1]][-8:].mean())
     low = max(seen - Z_95 * error, 0.0) + (rest.low if confirmed else 0.0)
     estimate = max(seen, 0.0) + rest.estimate
     high = max(seen, 0.0) + Z_95 * error + rest.high
@@ -101,28 +101,24 @@ def _noise(samples: GradientSeries, zeros: Floats, level: Ints, near: Flags) -> 
 
 
 def _profile(
-    level: Ints, zeros: Floats, moved: Flags, noise: float
-) -> tuple[dict[int, float], dict[int, float]]:
-    """By level: the share of zeros beyond that at the highest level, and its error.
+    place: Ints, zeros: Floats, moved: Flags, noise: float
+) -> tuple[list[float], list[float]]:
+    """By level in ascending order: the share of zeros beyond that at the highest level, and its error.
 
-    Least squares over all experiments, each the difference of two levels. A level that no experiment links to the
-    highest one has as many zeros as the level above it.
+    ``place`` is each sample's level. Least squares over all experiments, each the difference of two levels. A level
+    that no experiment links to the highest one has as many zeros as the level above it.
     """
-    levels = np.unique(level)
-    pairs = np.flatnonzero(moved)
-    rows = np.zeros((len(pairs), len(levels) - 1))
+    highest, pairs = int(place.max()), np.flatnonzero(moved)
+    rows = np.zeros((len(pairs), highest))
     for row, pair in enumerate(pairs):
-        low, high = np.searchsorted(levels, sorted((level[pair], level[pair + 1])))
+        low, high = sorted((place[pair], place[pair + 1]))
         rows[row, low:high] = 1.0  # unknowns are the steps from each level to the next
-    rise = np.where(level[pairs] < level[pairs + 1], 1.0, -1.0)
-    differences = (zeros[pairs] - zeros[pairs + 1]) * rise
+    differences = (zeros[pairs] - zeros[pairs + 1]) * np.sign(place[pairs + 1] - place[pairs])
     inverse = np.linalg.pinv(rows)
     steps = inverse @ differences
     covariance = inverse @ inverse.T * noise
-    profile, errors = {int(levels[-1]): 0.0}, {int(levels[-1]): 0.0}
-    for at in range(len(levels) - 1):
-        profile[int(levels[at])] = float(steps[at:].sum())
-        errors[int(levels[at])] = math.sqrt(float(covariance[at:, at:].sum()))
+    profile = [float(steps[at:].sum()) for at in range(highest + 1)]
+    errors = [math.sqrt(float(covariance[at:, at:].sum())) for at in range(highest + 1)]
     return profile, errors
 
 
