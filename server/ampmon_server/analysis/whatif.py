@@ -134,12 +134,9 @@ def of_parameter(
 
 def curve(gradient: Gradient, gone: Flushed | None, into: FloatFormat) -> Curve:
     """Return the shares at each of `LEVELS`. Elements flushed at the gradient's own scale stay so at lower ones."""
-    columns: dict[str, list[float]] = {name: [] for name in Curve.__slots__}
-    for level in LEVELS:
-        columns["scale"].append(2.0**level)
-        for name, value in _at(gradient, gone, into, level).items():
-            columns[name].append(value)
-    return Curve(**columns)
+    shares = [_at(gradient, gone, into, level) for level in LEVELS]
+    columns = {name: [each[name] for each in shares] for name in shares[0]}
+    return Curve(scale=[2.0**level for level in LEVELS], **columns)
 
 
 def room(gradient: Gradient, into: FloatFormat, level: int) -> float:
