@@ -17,6 +17,7 @@ from urllib.parse import unquote_plus, urlsplit
 
 import msgspec
 
+from ampmon.errors import ConfigurationError
 from ampmon.wire import Severity
 from ampmon_server.alerting.machine import Patience
 from ampmon_server.model.thresholds import RANKS
@@ -44,7 +45,7 @@ Name = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.@+-]{1,64}\Z")]
 _Seconds = Annotated[int, msgspec.Meta(ge=0, le=86_400)]
 
 
-class BadAlerts(ValueError):
+class BadAlerts(ConfigurationError):
     """An alerts file cannot be used. The message says why and where, in one line without secrets."""
 
 

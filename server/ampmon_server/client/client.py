@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import msgspec
 import urllib3
 
-from ampmon.errors import Unreachable
+from ampmon.errors import AmpmonError, Unreachable
 from ampmon.system.plain import TEXT_MAX, plain
 from ampmon.transport.proof import WRONG_PROOF, ProvenPool
 
@@ -18,7 +18,7 @@ TIMEOUT_S = 60.0
 """A diagnosis takes less than a second for a run of any length, but a busy server may delay it."""
 
 
-class ClientError(Exception):
+class ClientError(AmpmonError):
     """The request got no usable answer. The message says why and what to do.
 
     It may quote a server, so `plain` makes it safe to print.

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from ampmon.errors import AmpmonError
 from ampmon_server.settings import Settings
 
 
@@ -23,7 +24,7 @@ _FLIGHTS = 4
 _log = logging.getLogger(__name__)
 
 
-class BadCertificate(Exception):
+class BadCertificate(AmpmonError):
     """The certificate cannot be used. The message says why and what to do."""
 
 

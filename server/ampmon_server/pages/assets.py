@@ -14,6 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ampmon.errors import AmpmonError
+
 
 _PACKAGE = Path(__file__).parents[1]
 _CHECKOUT = _PACKAGE.parents[1]
@@ -21,7 +23,7 @@ PLOTLY_SHA256 = {"7.1.0": "3b6e15d45dbb7fca5bd2094291e961ddc5472cd887009e6009a56
 """The hash of the script in each tested version of the plotly package."""
 
 
-class BadScript(Exception):
+class BadScript(AmpmonError):
     """The Plotly script is missing or is not the one that was tested. The message says what to do."""
 
 

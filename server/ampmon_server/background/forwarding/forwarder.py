@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 from uuid import UUID
 
+from ampmon.errors import ConfigurationError
 from ampmon.system.installing import install
 from ampmon_server.background.writer import QueueFull, Writer
 from ampmon_server.store import NotFound, Portion, Store, StoreError
@@ -41,7 +42,7 @@ Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 
 
-class BadDestination(ValueError):
+class BadDestination(ConfigurationError):
     """The named destination does not exist or cannot be used here. The message says why, in one line."""
 
 

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ampmon.errors import AmpmonError
 from ampmon.system import private
 from ampmon_server.http.auth.access import OWN
 
@@ -22,7 +23,7 @@ _NONCE_BYTES = 8
 _TOKEN_CHARACTERS_MIN = 43
 
 
-class KeyProblem(Exception):
+class KeyProblem(AmpmonError):
     """The token cannot be read or created. The message says what to do."""
 
 

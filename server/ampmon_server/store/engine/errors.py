@@ -13,8 +13,10 @@ StoreError
 
 from __future__ import annotations
 
+from ampmon.errors import AmpmonError
 
-class StoreError(Exception):
+
+class StoreError(AmpmonError):
     """Base of all errors that the store raises on purpose."""
 
 
