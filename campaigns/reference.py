@@ -13,7 +13,7 @@ from typing import Any
 
 from starlette.routing import Route
 
-from ampmon_server.cli.commands import commands_of, parser
+from ampmon_server.cli.parser import commands_of, parser
 from ampmon_server.http.app import create_app
 from ampmon_server.http.auth.access import required_access
 from ampmon_server.settings import Settings

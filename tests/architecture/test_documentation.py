@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import argparse
 import os
 import re
 from collections.abc import Collection, Iterator
@@ -17,6 +17,7 @@ import ampmon
 import scripts
 from ampmon import wire
 from ampmon_server.charts import FIGURES
+from ampmon_server.cli.parser import parser
 from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 from campaigns import reference
@@ -83,17 +84,15 @@ def environment_variables() -> set[str]:
 @cache
 def command_line() -> frozenset[str]:
     """The flags and subcommands of the command line."""
-    words: set[str] = set()
-    for path in ROOT.glob("server/ampmon_server/**/*.py"):
-        text = path.read_text()
-        for node in ast.walk(ast.parse(text)) if ".add_" in text else ():
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                literals = [str(arg.value) for arg in node.args if isinstance(arg, ast.Constant)]
-                if node.func.attr == "add_argument":
-                    words.update(word for word in literals if word.startswith("--"))
-                if node.func.attr == "add_parser":
-                    words.update(f"ampmon {word}" for word in literals[:1])
-    return frozenset(words)
+    words, left = {"--no-serve"}, [parser()]
+    while left:
+        command = left.pop()
+        words.add(command.prog)
+        for action in command._actions:
+            words.update(each for each in action.option_strings if each.startswith("--"))
+            if isinstance(action, argparse._SubParsersAction):
+                left += action.choices.values()
+    return frozenset(words) - {"--help"}
 
 
 def routes(directory: Path) -> set[str]:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from ampmon_server.cli.proxies import BadAddress, base_path, frame_ancestors
+from ampmon.errors import ConfigurationError
+from ampmon_server.cli.serve_settings import base_path, frame_ancestors
 from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 
@@ -57,8 +58,8 @@ def test_paths_and_origins_are_checked() -> None:
         "https://*.example:*",
     )
     for path in ("/a//b", "/../x", "/a b", "/a;b", "http://x"):
-        with pytest.raises(BadAddress, match="/user/me/ampmon"):
+        with pytest.raises(ConfigurationError, match="/user/me/ampmon"):
             base_path(path)
     for origin in ("*", "hub.example", "https://", "https://a;b", "https://a b", "https://a/x"):
-        with pytest.raises(BadAddress, match=r"https://hub\.example"):
+        with pytest.raises(ConfigurationError, match=r"https://hub\.example"):
             frame_ancestors([origin])

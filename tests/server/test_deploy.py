@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ampmon_server.cli.commands import parser
+from ampmon_server.cli.parser import parser
 from serving import Server
 from tools import SYSTEMD
 from waiting import DEADLINE_S, wait_for

@@ -10,7 +10,8 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from ampmon_server.cli import proxies
+from ampmon.errors import ConfigurationError
+from ampmon_server.cli.serve_settings import origins
 from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 
@@ -80,5 +81,5 @@ def test_who_is_named_may_ask_with_a_token(opened: FastAPI) -> None:
 )
 def test_an_origin_is_one(given: str, tmp_path: Path) -> None:
     """--allow-origin rejects a pattern, a path, a bare host name and null."""
-    with pytest.raises(proxies.BadAddress, match="--allow-origin"):
-        proxies.origins([given])
+    with pytest.raises(ConfigurationError, match="--allow-origin"):
+        origins([given])

@@ -99,7 +99,7 @@ def test_it_rests_for_others_unless_told_not_to(
     """The command sleeps between transactions, unless --at-once is given."""
     old_run(store)
     rested: list[float] = []
-    monkeypatch.setattr("ampmon_server.cli.db.prune.time.sleep", rested.append)
+    monkeypatch.setattr("ampmon_server.cli.pruning.time.sleep", rested.append)
     assert prune("--yes", *flags) == 0
     assert rested
     assert any(rested) == (not flags)
@@ -124,10 +124,10 @@ def test_an_sqlite_file_shrinks_while_rows_go(
 ) -> None:
     """Pruning shrinks an SQLite file between transactions, not only at its end."""
     old_run(store)
-    monkeypatch.setattr("ampmon_server.cli.db.prune.GIVEN_BACK_AFTER", 5)
+    monkeypatch.setattr("ampmon_server.cli.pruning.GIVEN_BACK_AFTER", 5)
     seen = [(rows(store), used(settings))]
     monkeypatch.setattr(
-        "ampmon_server.cli.db.prune.time.sleep",
+        "ampmon_server.cli.pruning.time.sleep",
         lambda _: seen.append((rows(store), used(settings))),
     )
     assert prune("--yes") == 0

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ampmon import wire
-from ampmon_server.cli.thresholds import BadThreshold, parse
+from ampmon.errors import ConfigurationError
+from ampmon_server.cli.serve_settings import thresholds_of
 from ampmon_server.model.thresholds import Thresholds
 from batches import Trainer
 from serving import Server
@@ -16,12 +17,12 @@ from serving import Server
 
 def test_what_is_given_is_changed_and_nothing_else() -> None:
     """Given levels and numbers replace their defaults, ``never`` turns a level off, and the rest stays."""
-    given = parse(["skip_rate.warning=0.02", "flushed.notice=never", "skip_window=500"])
+    given = thresholds_of(["skip_rate.warning=0.02", "flushed.notice=never", "skip_window=500"])
     assert given.skip_rate == Thresholds().skip_rate._replace(warning=0.02)
     assert given.flushed == Thresholds().flushed._replace(notice=None)
     assert given.skip_window == 500
     assert given.subnormal == Thresholds().subnormal
-    assert parse([]) == Thresholds()
+    assert thresholds_of([]) == Thresholds()
 
 
 @pytest.mark.parametrize(
@@ -39,8 +40,8 @@ def test_what_is_given_is_changed_and_nothing_else() -> None:
 )
 def test_what_is_no_threshold_is_refused(given: str, says: str) -> None:
     """An unknown name, level or value is refused with a message that says what is wrong or valid."""
-    with pytest.raises(BadThreshold) as refused:
-        parse([given])
+    with pytest.raises(ConfigurationError) as refused:
+        thresholds_of([given])
     assert says in str(refused.value)
     assert str(refused.value).startswith("--threshold ")
 

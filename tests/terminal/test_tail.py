@@ -18,8 +18,7 @@ from ampmon.wire import Finding
 from ampmon_server.cli import main
 from ampmon_server.cli.terminal.answers import SummaryAnswer
 from ampmon_server.cli.terminal.following import Moment, RunFollower
-from ampmon_server.cli.terminal.live import drawing
-from ampmon_server.cli.terminal.tailing import moments, state
+from ampmon_server.cli.terminal.tailing import drawing, moments, state
 from ampmon_server.client import ApiClient, answering
 from ampmon_server.client.sketch import Sketch
 from batches import Trainer

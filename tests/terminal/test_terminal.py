@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
@@ -12,6 +13,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -19,8 +21,8 @@ import pytest
 
 import ampmon
 from ampmon_server.cli import main
-from ampmon_server.cli.terminal.answers import LoggedAnswer
-from ampmon_server.cli.terminal.numbers import duration, loss_among, value_of
+from ampmon_server.cli.parser import parser
+from ampmon_server.cli.terminal.answers import LoggedAnswer, duration, loss_among, value_of
 from ampmon_server.client.sketch import Sketch, sketch
 from posted import PostedRun
 from serving import Server
@@ -69,8 +71,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 def test_ampmon_alone_shows_three_commands_that_are_there() -> None:
     """Without a command, `ampmon` prints three existing commands, in at most 80 columns."""
-    from ampmon_server.cli.commands import parser
-
     done = typed()
     shown = re.findall(r"^  ampmon (\w+)", done.out, re.MULTILINE)
 
@@ -78,6 +78,21 @@ def test_ampmon_alone_shows_three_commands_that_are_there() -> None:
     assert len(shown) == 3
     assert all(f"    {each} " in parser().format_help() for each in shown)
     assert max(map(len, done.out.splitlines())) <= 80
+
+
+def test_every_command_has_its_function() -> None:
+    """The function that the parser names for each command and subcommand exists, except for `ampmon run`."""
+    left, functions = [parser()], {}
+    while left:
+        command = left.pop()
+        below = [each for each in command._actions if isinstance(each, argparse._SubParsersAction)]
+        left += [each for action in below for each in action.choices.values()]
+        if not below:
+            functions[command.prog] = command.get_default("function")
+
+    assert functions.pop("ampmon run") is None
+    assert len(functions) > 25
+    assert all(callable(resolve_name(name)) for name in functions.values())
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,10 @@ import sys
 from collections.abc import Sequence
 
 
+CANNOT = 2
+"""Exit code if a command cannot do its work. A line on stderr says why. argparse uses the same code."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Return its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)

@@ -14,37 +14,14 @@ from typing import Any
 
 from ampmon.errors import ConfigurationError
 from ampmon.system.installing import install
-from ampmon_server.cli.exits import CANNOT
-
-
-DESCRIPTION = (
-    "Compare a model's gradients in fp16, fp32 and bf16 on one batch, before a run: where fp16 harms them, and which "
-    "loss scale or modules in fp32 cure it. It imports the script, so guard its training code with if __name__ == "
-    '"__main__". It exits with 0, with 1 if you have to change something, or with 2 if it cannot check.'
-)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = DESCRIPTION
-    parser.add_argument(
-        "target",
-        metavar="SCRIPT.py:FUNCTION",
-        help="a function without arguments that returns (model, batch, loss_fn), as ampmon.preflight takes them",
-    )
-    parser.add_argument(
-        "--init-scale",
-        type=float,
-        default=65536.0,
-        metavar="SCALE",
-        help="the loss scale to try first (%(default)g)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what the preflight finds. Return 0, 1 for a problem, or 2 if the script or the model cannot be used."""
+    """Print what the preflight finds. Return 0, or 1 for a problem. Raises ConfigurationError if it cannot check."""
     if importlib.util.find_spec("torch") is None:
-        return _cannot(f"this needs PyTorch, which is not installed here: {install('torch')}")
+        raise ConfigurationError(
+            f"this needs PyTorch, which is not installed here: {install('torch')}"
+        )
     from ampmon import preflight
 
     try:
@@ -57,10 +34,11 @@ def run(arguments: argparse.Namespace) -> int:
             if sys.stderr.isatty():
                 print("running passes in fp32, fp16 and bf16 ...")
             found = preflight(*made, init_scale=arguments.init_scale)
-    except ConfigurationError as why:
-        return _cannot(str(why))
+    except ConfigurationError:
+        raise
     except Exception:
-        return _cannot(f"{arguments.target} failed:\n{traceback.format_exc().rstrip()}")
+        failure = traceback.format_exc().rstrip()
+        raise ConfigurationError(f"{arguments.target} failed:\n{failure}") from None
     print(json.dumps(found.to_dict(), indent=1) if arguments.json else found)
     return int(found.problem)
 
@@ -81,8 +59,3 @@ def _function(target: str) -> Callable[[], Any]:
     if found is None:
         raise ConfigurationError(f"{target}: {script} has no function {name!r}")
     return found
-
-
-def _cannot(why: str) -> int:
-    print(f"ampmon check: {why}", file=sys.stderr)
-    return CANNOT

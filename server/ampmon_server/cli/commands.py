@@ -1,4 +1,4 @@
-"""Parses and runs all commands except `run`. Loads the server only for commands that need it."""
+"""Runs all commands except `run`, and ends those that fail. Loads of the server only what a command needs."""
 
 from __future__ import annotations
 
@@ -7,63 +7,66 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from pkgutil import resolve_name
 
+from ampmon.errors import AmpmonError
 from ampmon.system.installing import install
-from ampmon_server import demo
-from ampmon_server.cli import (
-    alerts,
-    bundle,
-    check,
-    db,
-    doctor,
-    export,
-    health,
-    importing,
-    limits,
-    proxies,
-    report,
-    sync,
-    thresholds,
-    token,
-)
-from ampmon_server.cli.exits import CANNOT, reason
-from ampmon_server.cli.terminal import changing, completing, listing, showing, tailing, welcome
+from ampmon_server.cli import CANNOT
+from ampmon_server.cli.parser import commands_of, parser
 
 
+WELCOME = """\
+ampmon shows what mixed-precision training does to your gradients: the loss
+scale, skipped steps and underflow, live.
+
+  ampmon demo             train a small model in fp16 and watch it in a browser
+  ampmon run train.py     run your training, unchanged, and watch it
+  ampmon show             the newest run: its numbers, and what to change
+
+All commands: ampmon --help
+"""
 _OURS = ("ampmon", "ampmon_server")
 
 
 def main(argv: Sequence[str]) -> int:
     """Run one command. Return its exit code."""
     if not argv:
-        print(welcome.WELCOME, end="")
+        print(WELCOME, end="")
         return 0
     _prepare_stdout()
     arguments = parser().parse_args(argv)
     try:
-        code = int(_run(arguments))
+        code = int(resolve_name(arguments.function)(arguments) or 0)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader closed the pipe, as `head` does
         _discard_stdout()
         return 1
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        print(f"ampmon {arguments.command}: {reason(error)}", file=sys.stderr)
-        _discard_stdout()
+    except (AmpmonError, OSError) as error:
+        _print_failure(arguments, error)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            _discard_stdout()
         return CANNOT
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in _OURS:
             raise
         needed = f"This needs ampmon's server: {install('server')}"
         print(f"{needed} ({error.name} is missing)", file=sys.stderr)
-        return 2
+        return CANNOT
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _print_failure(arguments: argparse.Namespace, error: Exception) -> None:
+    """Print why a command failed. For errors with a file: "train.log: No such file or directory"."""
+    below = f" {arguments.what}" if arguments.command == "db" else ""
+    why = str(error)
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        why = f"{error.filename}: {error.strerror}"
+    print(f"ampmon {arguments.command}{below}: {why}", file=sys.stderr)
 
 
 def _prepare_stdout() -> None:
@@ -80,151 +83,24 @@ def _discard_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-_RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
-    "alerts": alerts.run,
-    "archive": changing.run,
-    "bundle": bundle.run,
-    "check": check.run,
-    "completion": completing.run,
-    "db": db.run,
-    "demo": demo.main,
-    "delete": changing.run,
-    "doctor": doctor.run,
-    "export": export.run,
-    "health": health.run,
-    "import": importing.run,
-    "rename": changing.run,
-    "report": report.run,
-    "runs": listing.run,
-    "show": showing.run,
-    "sync": sync.run,
-    "tag": changing.run,
-    "tail": tailing.run,
-    "token": token.run,
-}
-"""Commands that load their own dependencies."""
+def completion(arguments: argparse.Namespace) -> None:
+    """Print a script with which a shell completes commands, flags and files."""
+    import shtab
+
+    whole = parser()
+    training = commands_of(whole)["run"]
+    training.add_argument("--no-serve", action="store_true")
+    training.add_argument("command", nargs=argparse.REMAINDER, type=Path)
+    for action in _of_paths(whole):
+        action.complete = shtab.FILE  # type: ignore[attr-defined]
+    print(shtab.complete(whole, arguments.shell))
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    if arguments.command == "serve":
-        from ampmon_server.cli import serve
-
-        return serve.run(arguments)
-    return _RUN[arguments.command](arguments)
-
-
-def parser() -> argparse.ArgumentParser:
-    """The parser of everything after `ampmon`."""
-    typed = argparse.ArgumentParser(prog="ampmon", description="Watch mixed-precision training.")
-    typed.add_argument("--version", action="version", version=welcome.version())
-    commands = typed.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("run", help="run an unchanged training script, and watch it")
-    listing.add_arguments(commands.add_parser("runs", help="list runs"))
-    showing.add_arguments(
-        commands.add_parser("show", help="show a run: its numbers, and what to change")
-    )
-    tailing.add_arguments(commands.add_parser("tail", help="follow a run live"))
-    changing.add_rename(commands.add_parser("rename", help="rename a run"))
-    changing.add_tag(commands.add_parser("tag", help="add tags to a run, or remove some"))
-    changing.add_archive(
-        commands.add_parser("archive", help="archive runs: hide them from the list")
-    )
-    changing.add_delete(commands.add_parser("delete", help="delete runs for good"))
-    _add_serving(commands.add_parser("serve", help="start the server and its page"))
-    token.add_arguments(commands.add_parser("token", help="manage access tokens"))
-    alerts.add_arguments(commands.add_parser("alerts", help="send a test alert"))
-    doctor.add_arguments(
-        commands.add_parser("doctor", help="diagnose a run, or explain an error message")
-    )
-    check.add_arguments(commands.add_parser("check", help="check a model before training in fp16"))
-    health.add_arguments(commands.add_parser("health", help="check a server's health (exit code)"))
-    report.add_arguments(
-        commands.add_parser("report", help="write a run as one file that opens offline")
-    )
-    export.add_arguments(
-        commands.add_parser(
-            "export", help="write a run's rows as CSV, JSON lines, Parquet or Arrow"
-        )
-    )
-    importing.add_arguments(
-        commands.add_parser(
-            "import", help="import exports, text logs and TensorBoard files as runs"
-        )
-    )
-    bundle.add_arguments(
-        commands.add_parser("bundle", help="pack a run into one file for a bug report")
-    )
-    sync.add_arguments(
-        commands.add_parser("sync", help="send the unsent records of a data directory")
-    )
-    db.add_arguments(commands.add_parser("db", help="manage the database"))
-    demo.add_arguments(commands.add_parser("demo", help="train a small model and watch it"))
-    completing.add_arguments(
-        commands.add_parser("completion", help="print a script that completes commands in a shell")
-    )
-    return typed
-
-
-def commands_of(typed: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
-    """The parser of each command, by name."""
-    (commands,) = (each for each in typed._actions if isinstance(each, argparse._SubParsersAction))
-    return commands.choices
-
-
-def _add_serving(serve: argparse.ArgumentParser) -> None:
-    serve.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    serve.add_argument(
-        "--port", type=int, default=8267, help="port to listen on (%(default)s); 0 for any"
-    )
-    serve.add_argument("--data-dir", type=Path, help="the server's data directory (AMPMON_DIR)")
-    serve.add_argument("--database-url", help="SQLAlchemy URL of a database elsewhere")
-    serve.add_argument(
-        "--token-file", type=Path, help="file with a token that several servers share"
-    )
-    serve.add_argument(
-        "--workers",
-        type=int,
-        default=1,
-        help="server processes (%(default)s); more need PostgreSQL",
-    )
-    proxies.add_arguments(serve)
-    db.add_keeping(serve)
-    thresholds.add_threshold(serve)
-    alerts.add_file(serve)
-    limits.add_limits(serve)
-    _add_other_tools(serve)
-    serve.add_argument(
-        "--no-judging",
-        action="store_true",
-        help="check runs for findings only on request, not as records arrive",
-    )
-    serve.add_argument(
-        "--stop-when-idle",
-        type=float,
-        metavar="MINUTES",
-        help="stop after this long without a request from a training or a page (never)",
-    )
-    serve.add_argument(
-        "--log-format",
-        choices=("text", "json"),
-        default="text",
-        help="format of the log lines (%(default)s)",
-    )
-    serve.add_argument("--open", action="store_true", help="open the page in a browser")
-
-
-def _add_other_tools(serve: argparse.ArgumentParser) -> None:
-    serve.add_argument(
-        "--run-metrics",
-        type=limits.count,
-        default=0,
-        metavar="N",
-        help="show up to N running runs on /metrics, each with its values (none)",
-    )
-    serve.add_argument(
-        "--forward",
-        action="append",
-        default=[],
-        metavar="KIND:PLACE",
-        help="copy runs to another tracker as they are recorded: tensorboard:DIR or mlflow:URI (repeatable)",
-    )
+def _of_paths(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """The arguments of a parser and its sub-commands that are files or folders."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from _of_paths(each)
+        elif action.type is Path:
+            yield action

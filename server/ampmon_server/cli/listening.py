@@ -4,24 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 
+from ampmon.errors import ConfigurationError
 from ampmon_server.settings import Settings
-
-
-class CannotListen(Exception):
-    """The address cannot be used, or is not allowed. The message says what to do."""
-
-
-@contextmanager
-def listening(settings: Settings) -> Iterator[socket.socket]:
-    """Open a listening socket and close it at the end. Raises CannotListen."""
-    listener = _listen(settings)
-    try:
-        yield listener
-    finally:
-        listener.close()
 
 
 def address(listener: socket.socket, settings: Settings) -> str:
@@ -47,17 +32,22 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _listen(settings: Settings) -> socket.socket:
+def listen(settings: Settings) -> socket.socket:
+    """Open a listening socket, to be closed by the caller. Raises ConfigurationError, which says what to do."""
     if not 0 <= settings.port <= 65535:  # getaddrinfo would wrap it to another port
-        raise CannotListen(f"--port {settings.port}: a port is at most 65535; 0 picks a free one")
+        raise ConfigurationError(
+            f"--port {settings.port}: a port is at most 65535; 0 picks a free one"
+        )
     try:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
     except (OSError, OverflowError) as error:
-        raise CannotListen(f"--host {settings.host} --port {settings.port}: {error}") from None
+        raise ConfigurationError(
+            f"--host {settings.host} --port {settings.port}: {error}"
+        ) from None
     family, *_, place = found[0]
     beyond = not ipaddress.ip_address(place[0]).is_loopback
     if beyond and settings.tls_cert is None and not settings.behind_proxy:
-        raise CannotListen(
+        raise ConfigurationError(
             f"--host {settings.host} would be reachable by others without TLS: name --tls-cert and --tls-key, "
             "or a proxy that ends TLS with --behind-proxy; or listen on 127.0.0.1, and forward it with ssh -L"
         )
@@ -69,7 +59,7 @@ def _listen(settings: Settings) -> socket.socket:
         listener.listen(128)
     except OSError as error:
         listener.close()
-        raise CannotListen(
+        raise ConfigurationError(
             f"port {settings.port} of {settings.host} cannot be used ({error.strerror}): "
             "stop the program that uses it, or name another --port (0 for any)"
         ) from None

@@ -16,38 +16,20 @@ from ampmon.transport import NO_TOKEN, NOT_ACCEPTED, HttpTransport
 from ampmon.transport.proof import WRONG_PROOF
 
 
-LEFT, CANNOT = 1, 2
+LEFT = 1
+"""Exit code if something is left to send."""
 _LACKS_TOKEN = {NO_TOKEN, NOT_ACCEPTED, WRONG_PROOF}
 _DRAW_EVERY_S = 0.1
 _SAY_EVERY_S = 10.0
 _BAR = 24
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "directory",
-        nargs="?",
-        type=Path,
-        metavar="DIR",
-        help="a data directory or a copy of one, or one spool in it (AMPMON_DIR)",
-    )
-    parser.add_argument("--url", help="the server to send to (default: each run's own)")
-    parser.add_argument(
-        "--token-file", type=Path, help="file with the token (AMPMON_TOKEN, else the run's own)"
-    )
-
-
 def run(arguments: argparse.Namespace) -> int:
-    """Send all records. Return 0, 1 if something is left to send, or 2 if it cannot start."""
-    try:
-        options = resolve(url=arguments.url, dir=arguments.directory)
-        paths = spools_at(options.dir)
-    except ConfigurationError as error:
-        return _cannot(str(error))
-    except OSError as error:
-        return _cannot(f"{error.filename or arguments.directory}: {error.strerror}")
+    """Send all records. Return 0, or 1 if something is left to send. Raises ConfigurationError and OSError."""
+    options = resolve(url=arguments.url, dir=arguments.directory)
+    paths = spools_at(options.dir)
     if paths is None:
-        return _cannot(
+        raise ConfigurationError(
             f"{options.dir} holds no spools: name a data directory (AMPMON_DIR), a copy of one, or one spool in it"
         )
     bar = Bar(sys.stderr)
@@ -195,8 +177,3 @@ def _advice(left: list[SpoolOutcome], ways: _Ways) -> str:
             "if it is the right one, name it with --url"
         )
     return "name the server's token with --token-file or AMPMON_TOKEN"
-
-
-def _cannot(why: str) -> int:
-    print(f"ampmon sync: {why}", file=sys.stderr)
-    return CANNOT

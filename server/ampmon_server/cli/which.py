@@ -1,29 +1,26 @@
-"""Options shared by commands about one run: which run, and which server."""
+"""The server that a command asks, and the run that it is about."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from ampmon_server.client import ApiClient, answering, choose
+from ampmon_server.client.answers import Run
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run",
-        nargs="?",
-        default="latest",
-        metavar="RUN",
-        help="its id or the beginning of it, or its name (the newest run)",
-    )
+def asked(
+    arguments: argparse.Namespace, *, for_long: bool = False
+) -> AbstractContextManager[ApiClient]:
+    """The server that the options name, as `answering` finds it."""
+    return answering(arguments.url, arguments.data_dir, arguments.token_file, for_long=for_long)
 
 
-WHERE_RUNS_REPORT = "AMPMON_URL, else the one that runs on the data directory"
-THE_ONE_HERE = "the one that runs on the data directory, else AMPMON_URL"
-
-
-def add_server(parser: argparse.ArgumentParser, unless_named: str = WHERE_RUNS_REPORT) -> None:
-    """Add the options that name the server. ``unless_named`` says in words which one is used without ``--url``."""
-    parser.add_argument("--url", help=f"the server to ask ({unless_named})")
-    parser.add_argument("--data-dir", type=Path, help="the server's data directory (AMPMON_DIR)")
-    parser.add_argument(
-        "--token-file", type=Path, help="file with a token (the data directory's, or AMPMON_TOKEN)"
-    )
+@contextmanager
+def chosen(
+    arguments: argparse.Namespace, *, for_long: bool = False
+) -> Iterator[tuple[ApiClient, Run]]:
+    """Yield the server, and the run that the argument names. Raises ClientError."""
+    with asked(arguments, for_long=for_long) as server:
+        yield server, choose(server, arguments.run)

@@ -18,13 +18,13 @@ from multiprocessing.context import SpawnProcess
 from types import FrameType
 from typing import Any
 
+from ampmon.errors import AmpmonError
 from ampmon.system import interpreter
+from ampmon_server.cli import CANNOT
 from ampmon_server.http import logs
-from ampmon_server.http.auth.keys import KeyProblem
 from ampmon_server.http.process import END_SECONDS, KEEP_ALIVE_SECONDS, ServerProcess, in_a_terminal
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
-from ampmon_server.store import Unusable
 
 
 KILL_SECONDS = END_SECONDS + 1
@@ -35,7 +35,6 @@ _SOON_S = 5.0
 """A worker that dies this soon after its start is replaced after a pause, which grows each time."""
 _PAUSE_S, _PAUSE_MAX_S = 0.5, 30.0
 _LOOK_S = 0.05
-_CANNOT_START = 2
 
 _log = logging.getLogger(__name__)
 _spawn = multiprocessing.get_context("spawn")
@@ -177,9 +176,9 @@ def _serve(settings: Settings, listener: socket.socket, line: Any, folder: str) 
     logs.set_up(settings.log_format)
     try:
         service = Service(settings)
-    except (KeyProblem, Unusable) as problem:
+    except AmpmonError as problem:
         print(f"ampmon serve: {problem}", file=sys.stderr, flush=True)
-        sys.exit(_CANNOT_START)
+        sys.exit(CANNOT)
     process = ServerProcess(service, ready=lambda: line.send(True))
     threading.Thread(
         target=_end_when_replaced, args=(process, line), name="ampmon-parent", daemon=True

@@ -15,8 +15,9 @@ from ampmon_server.cli.terminal.answers import (
     SkipAnswer,
     SkipsPage,
     SummaryAnswer,
+    loss_among,
+    scale_of,
 )
-from ampmon_server.cli.terminal.numbers import loss_among, scale_of
 from ampmon_server.client import ApiClient
 from ampmon_server.client.answers import Diagnosed, read
 from ampmon_server.client.sketch import Sketch, sketch

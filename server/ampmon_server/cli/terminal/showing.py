@@ -1,79 +1,141 @@
-"""``ampmon show``: prints one run: its state, its numbers, and its findings with their fixes."""
+"""``ampmon runs`` and ``ampmon show``: list runs, newest first, and print one with its numbers and findings."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Iterator, Sequence
 
-from ampmon_server.cli.exits import CANNOT
-from ampmon_server.cli.which import add_run, add_server
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ampmon.system.plain import plain
+from ampmon_server.cli import which
+from ampmon_server.cli.doctor.printing import SHAPES, Paper
+from ampmon_server.cli.terminal.answers import (
+    LoggedNames,
+    RunListAnswer,
+    SummaryAnswer,
+    duration,
+    scale_of,
+    skipped_of,
+    underflow_of,
+    value_of,
+)
+from ampmon_server.client import ApiClient
+from ampmon_server.client.answers import Diagnosed, read
+from ampmon_server.client.sketch import sketch
+from ampmon_server.model.words import NONE, count, percent, plural
 
 
-if TYPE_CHECKING:
-    from ampmon_server.cli.doctor.printing import Paper
-    from ampmon_server.cli.terminal.answers import LoggedNames, SummaryAnswer
-    from ampmon_server.client import ApiClient
-
+ID_MIN = 8
+"""Minimum characters of an id to show. More are shown only if two ids would look alike."""
+PIPED_COLUMNS = 200
+"""Width of the table in a pipe, which has none of its own."""
 COLUMNS = 56
 """Width of a sketch of the scale. With its label it fits 80 columns."""
 LOGGED_MAX = 6
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_run(parser)
-    parser.add_argument("--json", action="store_true", help="print the server's answers as JSON")
-    add_server(parser)
+def runs(arguments: argparse.Namespace) -> None:
+    """Print the list of runs, as a table or as JSON."""
+    query = _query(arguments)
+    with which.asked(arguments) as server:
+        body = server.get("/runs", query)
+        listed = read(body, RunListAnswer)
+        filtered = bool(set(query) - {"limit"})
+        hidden = {"archived": "true", "limit": "1"}
+        bare = not listed.runs and not filtered and not arguments.json
+        archived = read(server.get("/runs", hidden), RunListAnswer).total if bare else 0
+    if arguments.json:
+        print(body.decode())
+    elif listed.runs:
+        _print(listed)
+    elif archived:
+        print(f"All runs are archived ({archived}). List them: ampmon runs --archived")
+    else:
+        print("No run matches." if filtered else "No runs yet. Start one: ampmon run train.py")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Show a run. Return 0, or 2 if there is no answer."""
-    from ampmon_server.client import ClientError, answering, choose
-
-    try:
-        with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
-            run_id = choose(server, arguments.run).run_id
-            if arguments.json:
-                print(_as_json(server, run_id))
-            else:
-                show(server, run_id)
-    except ClientError as why:
-        print(f"ampmon show: {why}", file=sys.stderr)
-        return CANNOT
-    return 0
+def _query(arguments: argparse.Namespace) -> dict[str, str]:
+    asked = {
+        "project": arguments.project,
+        "status": arguments.status,
+        "tag": arguments.tag,
+        "search": " ".join(arguments.search),
+        "archived": "true" if arguments.archived else "",
+        "limit": str(arguments.limit),
+    }
+    return {name: value for name, value in asked.items() if value}
 
 
-def _as_json(server: ApiClient, run_id: str) -> str:
-    run, diagnosis = (server.get(f"/runs/{run_id}{part}").decode() for part in ("", "/diagnosis"))
-    return f'{{"run":{run},"diagnosis":{diagnosis}}}'
+def _print(listed: RunListAnswer) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = PIPED_COLUMNS
+    console.print(_table(listed.runs))
+    more = listed.total - len(listed.runs)
+    if more > 0:
+        console.print(f"{more} more: ampmon runs --limit {min(listed.total, 1000)}", style="dim")
 
 
-def show(server: ApiClient, run_id: str) -> None:
-    """Print a run. Blocks. Raises ClientError."""
-    from ampmon_server.cli.doctor.printing import Paper
-    from ampmon_server.cli.terminal.answers import LoggedNames, SummaryAnswer
-    from ampmon_server.client.answers import Diagnosed, read
+def _table(runs: Sequence[SummaryAnswer]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    several = len({run.project for run in runs}) > 1
+    table.add_column("NAME", overflow="fold", min_width=12)
+    table.add_column("ID", no_wrap=True)
+    table.add_column("STATUS", no_wrap=True)
+    for name in ("UPDATES", "SKIPPED", "SCALE", "AGE"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("FINDING", no_wrap=True)
+    length = _id_length([run.run_id for run in runs])
+    for run in runs:
+        table.add_row(*_cells(run, length, several=several))
+    return table
 
-    path = f"/runs/{run_id}"
-    summary = read(server.get(path), SummaryAnswer)
-    diagnosed = read(server.get(f"{path}/diagnosis"), Diagnosed)
-    logged = read(server.get(f"{path}/scalars"), LoggedNames)
-    paper = Paper(summary, server.page)
-    paper.head(diagnosed)
-    if summary.updates:
-        paper.blank()
-        _scale(paper, server, summary)
-        for label, words in _rows(summary, logged):
-            paper.row(label, words)
-        paper.blank()
-    paper.findings(diagnosed)
+
+def _cells(run: SummaryAnswer, id_length: int, *, several: bool) -> Iterator[str | Text]:
+    yield Text(plain(f"{run.project}/{run.name}" if several else run.name))
+    yield run.run_id[:id_length]
+    yield run.status
+    yield count(run.updates)
+    yield NONE if run.skip_rate is None else percent(run.skip_rate)
+    yield scale_of(run.scale, run.scale_kind)
+    yield duration(time.time() - run.started / 1e6)
+    shape, style = SHAPES[run.severity]
+    yield Text(shape, style) if run.verdict is not None else Text(NONE, "dim")
+
+
+def _id_length(ids: Sequence[str]) -> int:
+    """How many characters distinguish all ids."""
+    return next(
+        length for length in range(ID_MIN, 37) if len({each[:length] for each in ids}) == len(ids)
+    )
+
+
+def show(arguments: argparse.Namespace) -> None:
+    """Print a run: its state, its numbers, and its findings with their fixes."""
+    with which.chosen(arguments) as (server, run):
+        path = f"/runs/{run.run_id}"
+        body, diagnosis = server.get(path), server.get(f"{path}/diagnosis")
+        if arguments.json:
+            print(f'{{"run":{body.decode()},"diagnosis":{diagnosis.decode()}}}')
+            return
+        summary, diagnosed = read(body, SummaryAnswer), read(diagnosis, Diagnosed)
+        logged = read(server.get(f"{path}/scalars"), LoggedNames)
+        paper = Paper(summary, server.page)
+        paper.head(diagnosed)
+        if summary.updates:
+            paper.blank()
+            _scale(paper, server, summary)
+            for label, words in _rows(summary, logged):
+                paper.row(label, words)
+            paper.blank()
+        paper.findings(diagnosed)
 
 
 def _scale(paper: Paper, server: ApiClient, run: SummaryAnswer) -> None:
-    from ampmon_server.cli.terminal.numbers import scale_of
-    from ampmon_server.client.sketch import sketch
-
     drawn = sketch(server.get(f"/runs/{run.run_id}/figures/scale", {"width": "100"}), COLUMNS)
     now = scale_of(run.scale, run.scale_kind)
     low, high = scale_of(2.0**drawn.low), scale_of(2.0**drawn.high)
@@ -85,10 +147,6 @@ def _scale(paper: Paper, server: ApiClient, run: SummaryAnswer) -> None:
 
 
 def _rows(run: SummaryAnswer, logged: LoggedNames) -> Iterator[tuple[str, str]]:
-    from ampmon.system.plain import plain
-    from ampmon_server.cli.terminal.numbers import duration, skipped_of, underflow_of, value_of
-    from ampmon_server.model.words import count, percent, plural
-
     yield "skipped", skipped_of(run)
     yield "underflow", underflow_of(run)
     if values := [f"{plain(each.name, 64)} {value_of(each)}" for each in logged.names[:LOGGED_MAX]]:

@@ -3,67 +3,40 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
-from ampmon_server.cli.exits import CANNOT
-from ampmon_server.cli.which import add_run, add_server
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
+from ampmon.system.plain import plain
+from ampmon_server.cli import which
+from ampmon_server.cli.doctor.printing import SHAPES
+from ampmon_server.cli.terminal.answers import scale_of, skipped_of, underflow_of, value_of
+from ampmon_server.cli.terminal.following import Moment, News, RunFollower
+from ampmon_server.client import ApiClient, ClientError, RequestRefused
+from ampmon_server.model.words import SPACE, count, percent, plural
 
-if TYPE_CHECKING:
-    from ampmon_server.cli.terminal.following import Moment, News, RunFollower
-    from ampmon_server.client import ApiClient
 
 LOOK_S = 1.0
 REST = 4.0
 """Minimum pause after a look, in multiples of its duration."""
+LABEL = 12
+COLUMNS_MAX = 200
+FINDINGS_MAX = 4
+STATUS_STYLES = {"running": "green", "silent": "yellow", "crashed": "bold red"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_run(parser)
-    parser.add_argument(
-        "--follow",
-        action="store_true",
-        help="print plain lines, for logs (the default if the output is not a terminal)",
-    )
-    parser.add_argument(
-        "--every",
-        type=float,
-        default=10.0,
-        metavar="SECONDS",
-        help="seconds between two plain lines while nothing happens (%(default)s)",
-    )
-    add_server(parser)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Follow a run to its end. Return 0, or 2 if it cannot be followed."""
-    from ampmon_server.client import ClientError, answering, choose
-
-    try:
-        where = arguments.url, arguments.data_dir, arguments.token_file
-        with answering(*where, for_long=True) as server:
-            run_id = choose(server, arguments.run).run_id
-            if arguments.follow or not _draws():
-                follow_plainly(server, run_id, arguments.every)
-            else:
-                from ampmon_server.cli.terminal.live import follow
-
-                follow(server, run_id)
-    except ClientError as why:
-        print(f"ampmon tail: {why}", file=sys.stderr)
-        return CANNOT
-    return 0
-
-
-def _draws() -> bool:
-    """Whether the output is a terminal that can redraw lines."""
-    from rich.console import Console
-
-    console = Console()
-    return console.is_terminal and not console.is_dumb_terminal
+def run(arguments: argparse.Namespace) -> None:
+    """Follow a run to its end."""
+    console = Console(highlight=False)
+    with which.chosen(arguments, for_long=True) as (server, run):
+        if arguments.follow or not console.is_terminal or console.is_dumb_terminal:
+            _print_lines(server, run.run_id, arguments.every)
+        else:
+            _draw(console, server, run.run_id)
 
 
 def moments(follower: RunFollower, lost: Callable[[str], object]) -> Iterator[Moment]:
@@ -72,8 +45,6 @@ def moments(follower: RunFollower, lost: Callable[[str], object]) -> Iterator[Mo
     ``lost`` is called with the reason, once for each outage of the server. Raises ClientError if the first look fails,
     or if the server later refuses access to the run.
     """
-    from ampmon_server.client import ClientError, RequestRefused
-
     moment, away = None, False
     while moment is None or not moment.ended:
         began = time.monotonic()
@@ -94,10 +65,8 @@ def moments(follower: RunFollower, lost: Callable[[str], object]) -> Iterator[Mo
             time.sleep(max(LOOK_S, REST * (time.monotonic() - began)))
 
 
-def follow_plainly(server: ApiClient, run_id: str, every_s: float) -> None:
+def _print_lines(server: ApiClient, run_id: str, every_s: float) -> None:
     """Print lines until the run ends: events as they happen, and the state every ``every_s`` seconds."""
-    from ampmon_server.cli.terminal.following import News, RunFollower
-
     due_s, is_first = 0.0, True
     for moment in moments(RunFollower(server, run_id), lost=lambda why: _say(f"! {why}")):
         known = [News(each.title, each.severity) for each in moment.findings] if is_first else []
@@ -115,9 +84,6 @@ def _line(news: News) -> str:
 
 def state(moment: Moment) -> str:
     """Format a run's state in one line for programs to read, without spaces inside numbers."""
-    from ampmon_server.cli.terminal.numbers import scale_of, skipped_of, value_of
-    from ampmon_server.model.words import percent
-
     run = moment.run
     words = [f"step {'–' if run.last_step is None else run.last_step}"]
     words += [f"scale {scale_of(run.scale, run.scale_kind)}", f"skipped {skipped_of(run)}"]
@@ -129,6 +95,68 @@ def state(moment: Moment) -> str:
 
 
 def _say(words: str) -> None:
-    from ampmon_server.model.words import SPACE
-
     print(f"{time.strftime('%H:%M:%S')}  {words.replace(SPACE, '')}", flush=True)
+
+
+def _draw(console: Console, server: ApiClient, run_id: str) -> None:
+    """Draw a run until it ends, at the foot of the terminal. Events scroll by above it."""
+
+    def columns() -> int:
+        return max(min(console.width - LABEL - 1, COLUMNS_MAX), 1)
+
+    follower = RunFollower(server, run_id, columns=columns)
+    with Live(console=console, auto_refresh=False) as live:
+        for moment in moments(follower, lambda why: _print(console, News(why, "warning"))):
+            for news in moment.news:
+                _print(console, news)
+            live.update(drawing(moment), refresh=True)
+
+
+def _print(console: Console, news: News) -> None:
+    words = Text.assemble((time.strftime("%H:%M:%S  "), "dim"))
+    if news.severity is not None:
+        words.append_text(Text.assemble(SHAPES[news.severity], "  "))
+    console.print(words.append(news.words))
+
+
+def drawing(moment: Moment) -> Group:
+    """Draw a run at one moment."""
+    run = moment.run
+    head = Text.assemble((plain(run.name), "bold"), f"  {plain(run.project)}, ")
+    head.append(run.status, STATUS_STYLES.get(run.status, ""))
+    head.append(f", {plural(run.updates, 'update')}{_rate(moment)}")
+    rows = Table.grid(padding=(0, 1, 0, 0))
+    rows.add_column(width=LABEL - 1, style="dim")
+    rows.add_column()
+    _add_scale(rows, moment)
+    rows.add_row("skipped", skipped_of(run))
+    rows.add_row("underflow", underflow_of(run))
+    if moment.loss is not None:
+        rows.add_row("loss", value_of(moment.loss))
+    for place, finding in enumerate(moment.findings[:FINDINGS_MAX]):
+        words = Text.assemble(SHAPES[finding.severity], "  ", finding.title)
+        rows.add_row("" if place else "findings", words)
+    if moment.findings:
+        more = len(moment.findings) - FINDINGS_MAX
+        left = f"{more} more, and " if more > 0 else ""
+        rows.add_row("", Text(f"{left}what to change: ampmon show {run.run_id[:13]}", "dim"))
+    return Group(Text(""), head, rows)
+
+
+def _add_scale(rows: Table, moment: Moment) -> None:
+    drawn, now = moment.drawn, scale_of(moment.run.scale, moment.run.scale_kind)
+    low, high = scale_of(2.0**drawn.low), scale_of(2.0**drawn.high)
+    rows.add_row("loss scale", now if low == high else f"{now} (between {low} and {high})")
+    if drawn.line:
+        rows.add_row("", Text(drawn.line, no_wrap=True))
+        rows.add_row("", Text(drawn.marks, "red", no_wrap=True))
+
+
+def _rate(moment: Moment) -> str:
+    if not moment.rate or moment.ended:
+        return ""
+    return (
+        f", {moment.rate:.1f} a second"
+        if moment.rate < 10
+        else f", {count(round(moment.rate))} a second"
+    )

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from rich.progress import Progress, TaskID
 
-from ampmon_server.cli.db import settings_of
-from ampmon_server.cli.exits import CANNOT
+from ampmon_server.cli import CANNOT
+from ampmon_server.cli.database import settings_of
 from ampmon_server.cli.progress import progress
 from ampmon_server.store import Busy, Failures, Keep, PruneSize, PruneTask, Pruning, Unusable
 
@@ -23,7 +23,7 @@ GIVEN_BACK_AFTER = 5_000
 """Parts to remove before free space is returned. SQLite searches all free pages for each page it cuts off."""
 
 
-def run(arguments: argparse.Namespace) -> int:
+def prune(arguments: argparse.Namespace) -> int:
     """Prune, or only show what could go. Return 0, or 2 with a line for each reason if something cannot be pruned.
 
     A run that cannot be read does not stop the others, and is named at the end.
@@ -37,7 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.yes:
                 rest = 0.0 if arguments.at_once else REST
                 before = pruning.used()
-                _prune(pruning, sizes, rest, failures, cuts=pruning.cuts and not arguments.rewrite)
+                _prune_runs(
+                    pruning, sizes, rest, failures, cuts=pruning.cuts and not arguments.rewrite
+                )
                 refusal = _give_back(pruning, rest, before, rewrite=arguments.rewrite)
                 if refusal is not None:
                     refusals.append(f"the file is not rewritten: {refusal}")
@@ -49,13 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
     if failures.runs:
         named = ", ".join(str(one.run_id) for one in failures.runs)
         refusals.append(f"these runs are not pruned: {named}")
-    return _refused(*refusals) if refusals else 0
-
-
-def _refused(*reasons: str) -> int:
-    for why in reasons:
+    for why in refusals:
         print(f"ampmon db prune: {why}", file=sys.stderr)
-    return CANNOT
+    return CANNOT if refusals else 0
 
 
 def _print_failure(one: PruneTask, error: Exception) -> None:
@@ -84,7 +82,7 @@ def _words(size: PruneSize) -> str:
     )
 
 
-def _prune(
+def _prune_runs(
     pruning: Pruning,
     sizes: dict[PruneTask, PruneSize],
     rest: float,

@@ -1,0 +1,167 @@
+"""``ampmon export``, ``report`` and ``bundle``: write a run as its rows, as a page, or for a bug report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from importlib import metadata
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+from ampmon import __version__
+from ampmon.errors import ConfigurationError
+from ampmon.system.plain import plain
+from ampmon_server.charts import RUN_FIGURES
+from ampmon_server.cli import which
+from ampmon_server.cli.progress import progress
+from ampmon_server.client import ApiClient
+from ampmon_server.exchange.formats import FORMATS, Format, Table, columnar
+from ampmon_server.model.names import file_name
+from ampmon_server.report import gather, page
+
+
+_ANSWERS = ("", "/diagnosis")
+_BUNDLED: tuple[Table, ...] = ("updates", "skips", "events", "scalars")
+_READ = 2**18
+Count: TypeAlias = Callable[[int], object]
+
+
+def export(arguments: argparse.Namespace) -> None:
+    """Write a run's rows for pandas, DuckDB or a spreadsheet, and print the file's size."""
+    kind, what = _format(arguments), arguments.what
+    with which.chosen(arguments) as (server, run):
+        file = arguments.output or Path(f"{file_name(run.name)}-{what}.{kind}")
+        to_stdout = str(file) == "-"
+        opened = nullcontext(sys.stdout.buffer) if to_stdout else _opened(file, arguments.force)
+        with opened as output, progress() as bar:
+            task = bar.add_task(what, total=run.updates if what == "updates" else None)
+            rows = _copy(server, run.run_id, what, kind, output, lambda n: bar.advance(task, n))
+    if not to_stdout:
+        print(f"{file}: {plain(run.name)}, {rows:,} rows of {what}, {_size(file)}")
+
+
+def report(arguments: argparse.Namespace) -> None:
+    """Write a run as one file that opens without a server, and print its name and size."""
+    with which.chosen(arguments) as (server, run):
+        file = arguments.output or Path(f"{file_name(run.name)}.html")
+        with _opened(file, arguments.force) as output:
+            output.write(_report(server, run.run_id).encode())
+    print(f"{file}: {plain(run.name)}, {_size(file)}, most of it Plotly's script")
+
+
+def bundle(arguments: argparse.Namespace) -> None:
+    """Pack a run and the versions of this installation into one file, and print its name and size."""
+    with which.chosen(arguments) as (server, run):
+        file = arguments.output or Path(f"{file_name(run.name)}.ampmon.zip")
+        with _opened(file, arguments.force) as output:
+            _pack(server, run.run_id, output)
+    print(f"{file}: {_size(file)}. Check its contents before you send it.")
+
+
+def _format(arguments: argparse.Namespace) -> Format:
+    suffix = "" if arguments.output is None else arguments.output.suffix[1:].lower()
+    asked = arguments.format or suffix
+    return next((each for each in FORMATS if each == asked), "jsonl")
+
+
+def _copy(
+    server: ApiClient, run_id: str, what: Table, kind: Format, output: IO[bytes], count: Count
+) -> int:
+    """Write a table of a run to ``output`` and return its row count. Calls ``count`` with the rows of each part."""
+    whole = kind in {"csv", "jsonl"}
+    fields: dict[str, str] = {"what": what, "format": kind if whole else "arrow"}
+    rows = -1 if kind == "csv" else 0
+    written = _lines if whole else _columns
+    with server.stream(f"/runs/{run_id}/export", fields) as answer:
+        for part, more in written(answer, what, kind):
+            output.write(part)
+            rows += more
+            count(more)
+    return max(rows, 0)
+
+
+def _lines(answer: Any, what: Table, kind: Format) -> Iterator[tuple[bytes, int]]:
+    for part in answer.stream(_READ):
+        yield part, part.count(b"\n")
+
+
+def _columns(answer: Any, what: Table, kind: Format) -> Iterator[tuple[bytes, int]]:
+    """Build Parquet here from Arrow batches, which also know their number of rows."""
+    into, batches = columnar(what, kind)
+    for batch in batches(answer):
+        yield into.write_batch(batch), batch.num_rows
+    yield into.close(), 0
+
+
+def _report(server: ApiClient, run_id: str) -> str:
+    """Return a run's report as HTML. Shows a progress bar."""
+    with progress() as bar:
+        task = bar.add_task("report", total=len(RUN_FIGURES) + 2)
+
+        def each(what: str) -> None:
+            bar.update(task, advance=1, description=what)
+
+        return page(gather(server, run_id, each), __version__)
+
+
+def _pack(server: ApiClient, run_id: str, output: IO[bytes]) -> None:
+    with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as packed:
+        for answer in _ANSWERS:
+            body = server.get(f"/runs/{run_id}{answer}")
+            packed.writestr(f"{answer[1:] or 'run'}.json", _without_host(body))
+        for table in _BUNDLED:
+            with packed.open(f"{table}.jsonl", "w", force_zip64=True) as rows:
+                _copy(server, run_id, table, "jsonl", rows, lambda _: None)
+        packed.writestr("report.html", _report(server, run_id))
+        packed.writestr("environment.json", json.dumps(_environment(), indent=1))
+
+
+def _without_host(body: bytes) -> str:
+    """Remove the owner and the names of machines from an answer: a bug report does not need them."""
+    answer = json.loads(body)
+    for each in (answer, *answer.get("identity", {}).get("attempts", ())):
+        for name in ("owner", "host", "boot_id"):
+            if name in each:
+                each[name] = "[removed]"
+    return json.dumps(answer, indent=1)
+
+
+def _environment() -> dict[str, object]:
+    """Versions of Python, the platform and packages. Never environment variables, which may hold secrets."""
+    found = {each.metadata["Name"]: each.version for each in metadata.distributions()}
+    return {
+        "python": sys.version,
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "packages": dict(sorted(found.items())),
+    }
+
+
+@contextmanager
+def _opened(file: Path, force: bool) -> Iterator[IO[bytes]]:
+    """Open a temporary file and rename it at the end, so a failure leaves no partial file."""
+    if file.exists() and not force:
+        raise ConfigurationError(
+            f"{file} already exists: name another file with -o, or overwrite it with --force"
+        )
+    if not file.parent.is_dir():
+        raise ConfigurationError(f"there is no folder {file.parent}: create it first")
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as output:
+            yield output
+        beside.replace(file)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _size(file: Path) -> str:
+    """Return the size of a file, such as "14.0 kB" or "4.1 MB"."""
+    size = file.stat().st_size
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"

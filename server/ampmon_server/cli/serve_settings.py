@@ -1,0 +1,253 @@
+"""Turns the options of `ampmon serve` into its settings.
+
+They are checked at the start, because a mistake would otherwise show only in a browser.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from ampmon.config import data_directory
+from ampmon.errors import ConfigurationError
+from ampmon_server.alerting.targets import Alerts, read
+from ampmon_server.background.forwarding.forwarder import opened
+from ampmon_server.cli.server_options import NEVER
+from ampmon_server.http.certificate import Certificate
+from ampmon_server.model.thresholds import Levels, Thresholds
+from ampmon_server.settings import Settings
+
+
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
+_SEGMENT = re.compile(r"(?!\.{1,2}$)[\w.~@-]+", re.ASCII)
+_ORIGIN = re.compile(
+    r"https?://(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:(\d{1,5}|\*))?", re.IGNORECASE
+)
+_HOST = re.compile(
+    r"(\[[0-9a-f:.]+\]|[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?\.?)(:\d{1,5})?", re.ASCII | re.IGNORECASE
+)
+
+
+def settings_of(arguments: argparse.Namespace) -> Settings:
+    """Check the options, and return the settings with the certificate's host names. Raises AmpmonError."""
+    settings = _settings(arguments)
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise ConfigurationError("--tls-cert and --tls-key: name both, the certificate and its key")
+    certificate = Certificate.of(settings)
+    names = () if certificate is None else certificate.names
+    _check_workers(settings, arguments.workers)
+    return replace(settings, allowed_hosts=(*settings.allowed_hosts, *names))
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    opened(arguments.forward)
+    behind = addresses(arguments.behind_proxy)
+    people = arguments.user_project
+    return Settings(
+        data_directory=(arguments.data_dir or data_directory()).expanduser().absolute(),
+        database_url=arguments.database_url,
+        token_file=arguments.token_file,
+        host=arguments.host,
+        port=arguments.port,
+        keep_rows_days=arguments.keep_rows_days,
+        keep_samples_days=arguments.keep_samples_days,
+        allowed_hosts=hosts(arguments.allow_host),
+        tls_cert=arguments.tls_cert,
+        tls_key=arguments.tls_key,
+        behind_proxy=behind,
+        user_header=user_header(arguments.trust_user_header, behind),
+        user_scopes=tuple(arguments.user_scope or Settings().user_scopes),
+        user_projects=tuple(people) if people else None,
+        base_path=base_path(arguments.base_path),
+        allowed_origins=origins(arguments.allow_origin),
+        frame_ancestors=frame_ancestors(arguments.frame_ancestors),
+        requests_per_s=arguments.requests_per_second,
+        streams_per_token_max=arguments.streams_per_token,
+        streams_max=2 * arguments.streams_per_token,
+        thresholds=thresholds_of(arguments.threshold),
+        judging=not arguments.no_judging,
+        drain_seconds=arguments.drain,
+        idle_seconds_max=_idle_seconds(arguments),
+        alerts=_alerts(arguments),
+        forward=tuple(arguments.forward),
+        run_metrics=arguments.run_metrics,
+        log_format=arguments.log_format,
+    )
+
+
+def _idle_seconds(arguments: argparse.Namespace) -> float | None:
+    if arguments.stop_when_idle is None:
+        return None
+    if arguments.workers > 1 or not arguments.stop_when_idle > 0:
+        raise ConfigurationError(
+            "--stop-when-idle needs more than 0 minutes and a single server process"
+        )
+    return float(arguments.stop_when_idle) * 60
+
+
+def _alerts(arguments: argparse.Namespace) -> Alerts | None:
+    if arguments.alerts is None:
+        if arguments.public_url is not None:
+            raise ConfigurationError(
+                "--public-url is for the links in alerts: name --alerts FILE too"
+            )
+        return None
+    if arguments.no_judging:
+        raise ConfigurationError(
+            "--alerts sends findings, and --no-judging turns them off: pass only one of the two"
+        )
+    return read(arguments.alerts.expanduser(), arguments.public_url)
+
+
+def _check_workers(settings: Settings, workers: int) -> None:
+    if workers < 1:
+        raise ConfigurationError(f"--workers {workers}: must be at least 1")
+    if workers > 1 and (settings.database_url or "sqlite").startswith("sqlite"):
+        raise ConfigurationError(
+            f"--workers {workers}: SQLite allows one server process; several need PostgreSQL: "
+            "--database-url postgresql+psycopg://user@host/ampmon"
+        )
+
+
+def addresses(given: Sequence[str]) -> tuple[str, ...]:
+    """The addresses and networks, each item a comma-separated list. Raises ConfigurationError."""
+    return tuple(_network(each) for listed in given for each in listed.split(","))
+
+
+def _network(given: str) -> str:
+    try:
+        network = ipaddress.ip_network(given.strip())
+    except ValueError:
+        network = None
+    if network is None or network.prefixlen == 0:
+        raise ConfigurationError(
+            f"--behind-proxy {given}: write the proxy's address, such as 10.0.0.2, or its network, such as 10.0.0.0/28"
+        )
+    return str(network)
+
+
+def user_header(given: str | None, proxies: Sequence[str]) -> str | None:
+    """The name of the header. It needs the proxy that may send it in ``proxies``. Raises ConfigurationError."""
+    if given is None:
+        return None
+    if not proxies:
+        raise ConfigurationError(
+            f"--trust-user-header {given}: name the proxy that sends it with --behind-proxy, "
+            "127.0.0.1 if it runs on this machine; ampmon ignores the header from other senders"
+        )
+    if not _HEADER.fullmatch(given):
+        raise ConfigurationError(
+            f"--trust-user-header {given}: write a header such as X-Forwarded-User"
+        )
+    return given
+
+
+def hosts(given: Sequence[str]) -> tuple[str, ...]:
+    """The names as in a Host header, which alone would match them. Raises ConfigurationError."""
+    for each in given:
+        if not _HOST.fullmatch(each):
+            raise ConfigurationError(
+                f"--allow-host {each}: write one host name, such as ampmon.example, or an address, such as 10.0.0.2 "
+                "or [::1]"
+            )
+    return tuple(given)
+
+
+def base_path(given: str) -> str:
+    """The path with a leading slash and no trailing one, or "". Raises ConfigurationError."""
+    parts = given.strip("/").split("/")
+    if parts == [""]:
+        return ""
+    if not all(_SEGMENT.fullmatch(part) for part in parts):
+        raise ConfigurationError(f"--base-path {given}: write a path such as /user/me/ampmon")
+    return "/" + "/".join(parts)
+
+
+def frame_ancestors(given: Sequence[str]) -> tuple[str, ...]:
+    """The origins in the syntax of a Content-Security-Policy. Raises ConfigurationError."""
+    return tuple(_ancestor(each) for each in given)
+
+
+def origins(given: Sequence[str]) -> tuple[str, ...]:
+    """The origins as a browser sends them. Raises ConfigurationError."""
+    for each in given:
+        if "*" in each or not _ORIGIN.fullmatch(each):
+            raise ConfigurationError(
+                f"--allow-origin {each}: write one origin, such as https://hub.example"
+            )
+    return tuple(each.lower() for each in given)
+
+
+def _ancestor(given: str) -> str:
+    if given.strip("'") == "self":
+        return "'self'"
+    if not _ORIGIN.fullmatch(given.rstrip("/")):
+        raise ConfigurationError(
+            f"--frame-ancestors {given}: write an origin such as https://hub.example, or self"
+        )
+    return given.rstrip("/")
+
+
+def thresholds_of(given: Iterable[str]) -> Thresholds:
+    """The default thresholds, overridden by ``given``. Raises ConfigurationError."""
+    thresholds = Thresholds()
+    for each in given:
+        thresholds = _changed(thresholds, each)
+    for field in fields(thresholds):
+        levels = getattr(thresholds, field.name)
+        if isinstance(levels, Levels) and not _rise(levels):
+            raise ConfigurationError(
+                f"--threshold {field.name}: {_shown(levels)} do not rise from notice to critical"
+            )
+    return thresholds
+
+
+def _changed(thresholds: Thresholds, given: str) -> Thresholds:
+    place, _, text = given.partition("=")
+    name, _, level = place.strip().partition(".")
+    before = getattr(thresholds, name, None)
+    if before is None or name not in {field.name for field in fields(thresholds)}:
+        known = ", ".join(field.name for field in fields(thresholds))
+        raise ConfigurationError(
+            f"--threshold {given}: no threshold is called {name!r}; there are {known}"
+        )
+    if not isinstance(before, Levels):
+        if level:
+            raise ConfigurationError(
+                f"--threshold {given}: {name} has no levels; write {name}={before}"
+            )
+        whole = isinstance(before, int)
+        changed: Any = {name: _number(given, text, whole=whole)}
+        return replace(thresholds, **changed)
+    if level not in Levels._fields:
+        raise ConfigurationError(
+            f"--threshold {given}: write {name}.notice, {name}.warning or {name}.critical"
+        )
+    value = None if text.strip() == NEVER else _number(given, text)
+    changed = {name: before._replace(**{level: value})}
+    return replace(thresholds, **changed)
+
+
+def _number(given: str, text: str, *, whole: bool = False) -> float:
+    try:
+        value: float = int(text) if whole else float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        kind = "a whole number" if whole else "a number"
+        raise ConfigurationError(f"--threshold {given}: {text!r} is not {kind} of at least 0")
+    return value
+
+
+def _rise(levels: Levels) -> bool:
+    known = [level for level in levels if level is not None]
+    return known == sorted(known)
+
+
+def _shown(levels: Levels) -> str:
+    return ", ".join(NEVER if level is None else f"{level:g}" for level in levels)
