@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ampmon.config import server_address
+from ampmon.errors import AmpmonError
 from ampmon.system import interpreter, private
 from ampmon_server.client.client import ApiClient, ClientError
 
@@ -22,7 +23,7 @@ START_S = 30.0
 STOP_S = 10.0
 
 
-class ServiceError(Exception):
+class ServiceError(AmpmonError):
     """There is no server to report to. The message says why, in one line."""
 
 

@@ -21,8 +21,8 @@ from ampmon.errors import AmpmonError
 from ampmon_server.client.invitation import invitation
 from ampmon_server.demo import service, text
 from ampmon_server.demo.interrupt import Interrupt
-from ampmon_server.demo.narrator import Narrator
 from ampmon_server.demo.service import DemoServer, ServiceError
+from ampmon_server.demo.story import Narrator
 from ampmon_server.demo.train import Plan, train
 from ampmon_server.model.words import two_to
 
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace, interrupt: Interrupt) -> int:
                 return _with_server(server, directory, arguments, interrupt, console)
         finally:
             server.stop()
-    except (ServiceError, FileNotFoundError, AmpmonError) as error:
+    except (FileNotFoundError, AmpmonError) as error:
         print(f"ampmon demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -1,18 +1,21 @@
-"""Describes in words what happens in the run. Pure functions of what the server stored."""
+"""Reads the run back from its server and describes what is new, so the terminal and the page show the same numbers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ampmon_server.demo.service import DemoServer
 from ampmon_server.model.words import two_to
 
 
 MELTED = 0.001
 """Below this share of subnormal values, underflow is over."""
 SKIPS_SHOWN = 3
+LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +87,35 @@ def power(scale: float) -> str:
     mantissa, exponent = math.frexp(scale)
     plain = f"{scale:,.0f}".replace(",", " ") if scale >= 1 else f"{scale:g}"
     return f"{plain} = {two_to(exponent - 1)}" if mantissa == 0.5 and scale != 1 else plain
+
+
+class Narrator:
+    """Tells the story of one run. Queries at most twice a second, and retries later if the server does not answer."""
+
+    def __init__(self, service: DemoServer, run_id: str, say: Callable[[str], None]) -> None:
+        self._service = service
+        self._path = f"/runs/{run_id}"
+        self._say = say
+        self._story = Story()
+        self._next_step = 0
+        self._next_look = 0.0
+
+    def look(self, *, now: bool = False) -> None:
+        """Print what is new, unless it is too early to ask. Blocks for one request, and one more for each new skip."""
+        if not now and time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + LOOK_S
+        columns = self._service.ask(f"{self._path}/updates?start={self._next_step}&limit=10000")
+        for row in rows(columns) if columns else ():
+            self._next_step = row.step + 1
+            for words in self._story.lines_for(row, self._culprit(row)):
+                self._say(words)
+
+    def _culprit(self, row: Row) -> str | None:
+        if not row.skipped:
+            return None
+        ledger: dict[str, Any] = self._service.ask(f"{self._path}/skips?limit=20") or {"skips": []}
+        for skip in ledger["skips"]:
+            if skip["step"] == row.step and skip["culprits"]:
+                return str(skip["culprits"][0]["parameter"])
+        return None
