@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ampmon_server.cli.doctor.matching import find
+from ampmon_server.cli.doctor.explaining import find
 from ampmon_server.pages.messages import entries
 from pasted import PASTED, THREADS, UNRELATED
 

@@ -25,8 +25,7 @@ import ampmon
 from ampmon.testing import MemoryTransport
 from ampmon.wire import Finding
 from ampmon_server.cli import main
-from ampmon_server.cli.doctor.printing import Paper
-from ampmon_server.cli.doctor.replaying import show
+from ampmon_server.cli.doctor.printing import Paper, show_replay
 from ampmon_server.client.answers import (
     Diagnosed,
     Run,
@@ -210,7 +209,7 @@ def test_a_replay_that_a_run_cannot_tell_is_said_to_be_one(
     simulated = Simulated(
         first=0, last=99, updates=100, whole=True, recorded=was, simulated=other, recommended=was
     )
-    show(Paper(RUN, None), simulated, asked=True)
+    show_replay(Paper(RUN, None), simulated, asked=True)
 
     assert "2 to 90: inconclusive" in " ".join(capsys.readouterr().out.split())
 

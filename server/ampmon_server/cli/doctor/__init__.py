@@ -12,8 +12,7 @@ from importlib.util import find_spec
 from ampmon.errors import AmpmonError, ConfigurationError
 from ampmon.wire import Severity
 from ampmon_server.cli import which
-from ampmon_server.cli.doctor.explaining import show as show_entries
-from ampmon_server.cli.doctor.matching import find
+from ampmon_server.cli.doctor import explaining
 from ampmon_server.client import ApiClient, choose
 from ampmon_server.client.answers import Diagnosed, Simulated, read
 from ampmon_server.exchange.logs import read_log
@@ -37,8 +36,8 @@ REPLAYED = ("policy", "init_scale", "growth_factor", "backoff_factor", "growth_i
 def run(arguments: argparse.Namespace) -> int:
     """Diagnose a run or explain a message. Return 0, or the code of the worst finding."""
     if arguments.run == "-":
-        return _explain(arguments, find(_piped()))
-    found = [] if arguments.log else find(arguments.run)
+        return _explain(arguments, explaining.find(_piped()))
+    found = [] if arguments.log else explaining.find(arguments.run)
     is_sentence = len(arguments.run.split()) >= SENTENCE
     reads_runs = find_spec("fastapi") is not None
     if (found and is_sentence) or (not reads_runs and (found or is_sentence)):
@@ -62,16 +61,18 @@ def _piped() -> str:
 def _explain(arguments: argparse.Namespace, found: Sequence[MessageEntry]) -> int:
     if not found:
         raise ConfigurationError(UNKNOWN)
-    show_entries(found, as_json=arguments.json)
+    explaining.show(found, as_json=arguments.json)
     return 0
 
 
 def _diagnose(arguments: argparse.Namespace) -> int:
     """Print the diagnosis of a run and return the exit code. Raises AmpmonError and OSError."""
-    from ampmon_server.cli.doctor.printing import Paper, waiting
-    from ampmon_server.cli.doctor.replaying import show
+    from rich.console import Console
 
-    with waiting("waiting for the server"), _asked(arguments) as server:
+    from ampmon_server.cli.doctor.printing import Paper, show_replay
+
+    waiting = Console(stderr=True).status("waiting for the server")  # shown only on a terminal
+    with waiting, _asked(arguments) as server:
         asked = choose(server, arguments.run)
         body = server.get(f"/runs/{asked.run_id}/diagnosis")
         diagnosed = read(body, Diagnosed)
@@ -84,7 +85,7 @@ def _diagnose(arguments: argparse.Namespace) -> int:
         paper = Paper(asked, server.page, log=arguments.log)
         paper.show(diagnosed)
         if setting is not None:
-            show(paper, simulated, asked=bool(setting))
+            show_replay(paper, simulated, asked=bool(setting))
     return exit_code(diagnosed.severity, arguments.fail_on)
 
 

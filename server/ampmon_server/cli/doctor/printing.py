@@ -1,14 +1,17 @@
-"""Prints a diagnosis with rich, at most 100 columns wide. Colours only on terminals, and never as the only sign."""
+"""Prints a diagnosis and replays with rich, at most 100 columns wide.
+
+Colours only on terminals, and never as the only sign.
+"""
 
 from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
 
+import msgspec
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
@@ -16,13 +19,23 @@ from rich.text import Text
 
 from ampmon.system.plain import plain, plain_finding
 from ampmon.wire import Finding, Severity
-from ampmon_server.client.answers import GOING_ON, RECOMMENDED, Diagnosed, Run
+from ampmon_server.client.answers import (
+    GOING_ON,
+    RECOMMENDED,
+    Diagnosed,
+    Run,
+    SettingAnswer,
+    Simulated,
+    SimulationAnswer,
+    SkipsAnswer,
+)
 from ampmon_server.model.notices import NO_UPDATE, STOP, failed_of
-from ampmon_server.model.words import plural, steps
+from ampmon_server.model.words import count, percent, plural, power_of_two, steps
 
 
 COLUMNS_MAX = 100
 _NAMED = 5
+_SCALES = 3
 _INDENT = 2
 _LABEL = 12
 SHAPES: dict[Severity | None, tuple[str, str]] = {
@@ -32,17 +45,6 @@ SHAPES: dict[Severity | None, tuple[str, str]] = {
     "critical": ("■ critical", "bold red"),
 }
 """The mark and style of each severity. None stands for a run without findings."""
-
-
-@contextmanager
-def waiting(what: str) -> Iterator[None]:
-    """Show ``what`` on stderr while the block runs, if stderr is a terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    with console.status(what):
-        yield
 
 
 class Paper:
@@ -182,3 +184,69 @@ def _where(finding: Finding) -> str:
 def _named(parameters: tuple[str, ...]) -> str:
     rest = len(parameters) - _NAMED
     return ", ".join(parameters[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def show_replay(paper: Paper, simulated: Simulated, *, asked: bool) -> None:
+    """Print a row for each policy. ``asked`` says whether the user gave one."""
+    was = simulated.recorded
+    paper.blank()
+    paper.write(Text(_heading(simulated), "bold"), 0)
+    table = Table(box=SIMPLE, show_edge=False, pad_edge=False)
+    for name in ("", "skips", "subnormal", "most frequent scales"):
+        table.add_column(name)
+    table.add_row("as recorded", *_cells(was))
+    if asked:
+        row = simulated.simulated
+        table.add_row(_difference(row.policy, was.policy), *_cells(row))
+    advised = simulated.recommended
+    if advised.code:
+        standing = "alternative" if advised.second else "recommended"
+        table.add_row(f"{standing}: {_difference(advised.policy, was.policy)}", *_cells(advised))
+    paper.table(table)
+    paper.write(Text(plain(f"{advised.words} {advised.second}")))
+    if advised.second:
+        paper.code(advised.code)
+
+
+def _heading(simulated: Simulated) -> str:
+    which = "all" if simulated.whole else "the newest"
+    where = steps(simulated.first, simulated.last)
+    return plain(f"Replayed: {which} {count(simulated.updates)} updates, {where}")
+
+
+def _cells(row: SimulationAnswer) -> tuple[str, ...]:
+    share = row.subnormal_fraction
+    most = sorted(row.scales, key=lambda each: each.updates, reverse=True)[:_SCALES]
+    total = sum(each.updates for each in row.scales) or 1.0
+    scales = [f"{_power(each.scale)} {percent(each.updates / total)}" for each in most]
+    ended = f"; gives up: {row.ended}" if row.ended else ""
+    return (
+        _band(row.skips),
+        "not sampled" if share is None else plain(percent(share)),
+        plain(", ".join(scales) + ended),
+    )
+
+
+def _band(skips: SkipsAnswer) -> str:
+    if skips.low == skips.high:
+        return plain(count(skips.low))
+    if not skips.known:
+        return plain(f"{count(skips.low)} to {count(skips.high)}: inconclusive")
+    return plain(f"{count(round(skips.expected))} ({count(skips.low)} to {count(skips.high)})")
+
+
+def _power(scale: float) -> str:
+    """A scale as its power of two alone."""
+    return power_of_two(scale).split(" = ")[-1].split(" ≈ ")[-1]
+
+
+def _difference(setting: SettingAnswer, was: SettingAnswer) -> str:
+    """Describe a policy by its differences from the run's own."""
+    own, other = msgspec.structs.asdict(was), msgspec.structs.asdict(setting)
+    changed = [
+        f"{name}={_power(value) if name == 'init_scale' else f'{value:g}'}"
+        for name, value in other.items()
+        if name != "name" and value is not None and value != own[name]
+    ]
+    named = [] if setting.name == was.name else [setting.name]
+    return plain(", ".join(named + changed)) or "the same"
