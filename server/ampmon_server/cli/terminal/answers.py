@@ -9,6 +9,7 @@ import msgspec
 from ampmon.system.plain import plain
 from ampmon.wire import Severity
 from ampmon_server.client.answers import Run
+from ampmon_server.client.sketch import Sketch
 from ampmon_server.model.names import training_loss
 from ampmon_server.model.words import NONE, SPACE, count, percent, power_of_two
 
@@ -106,6 +107,13 @@ def scale_of(scale: float | None, kind: str | None = None) -> str:
     if scale is None:
         return NONE if kind in {None, "finite"} else str(kind)
     return power_of_two(scale).rpartition(" ")[2]
+
+
+def scale_now(run: SummaryAnswer, drawn: Sketch) -> str:
+    """Format the newest scale and, if it has changed, its extremes: "2¹⁶ (between 2¹⁴ and 2¹⁷)"."""
+    now = scale_of(run.scale, run.scale_kind)
+    low, high = scale_of(2.0**drawn.low), scale_of(2.0**drawn.high)
+    return now if low == high else f"{now} (between {low} and {high})"
 
 
 def skipped_of(run: SummaryAnswer) -> str:

@@ -21,6 +21,7 @@ from ampmon_server.cli.terminal.answers import (
 from ampmon_server.client import ApiClient
 from ampmon_server.client.answers import Diagnosed, read
 from ampmon_server.client.sketch import Sketch, sketch
+from ampmon_server.model.thresholds import RANKS
 from ampmon_server.model.words import count, plural
 
 
@@ -30,7 +31,6 @@ ROWS_MAX = 1000
 RATE_LOOKS = 30
 """Number of looks over which the rate of updates is averaged."""
 ENDED = {"finished", "crashed"}
-_RANK: dict[Severity | None, int] = {None: 0, "notice": 1, "warning": 2, "critical": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +139,8 @@ class RunFollower:
             return
         worse = []
         for key, finding in self._findings.items():
-            known = before[key].severity if key in before else None
-            if _RANK[finding.severity] > _RANK[known]:
+            known = before.get(key)
+            if known is None or RANKS[finding.severity] < RANKS[known.severity]:
                 worse.append(News(finding.title, finding.severity))
         yield from worse
         # A finding that a worse one replaces is not resolved, so do not report it as gone.

@@ -18,6 +18,7 @@ from ampmon_server.cli.terminal.answers import (
     RunListAnswer,
     SummaryAnswer,
     duration,
+    scale_now,
     scale_of,
     skipped_of,
     underflow_of,
@@ -137,10 +138,7 @@ def show(arguments: argparse.Namespace) -> None:
 
 def _scale(paper: Paper, server: ApiClient, run: SummaryAnswer) -> None:
     drawn = sketch(server.get(f"/runs/{run.run_id}/figures/scale", {"width": "100"}), COLUMNS)
-    now = scale_of(run.scale, run.scale_kind)
-    low, high = scale_of(2.0**drawn.low), scale_of(2.0**drawn.high)
-    between = "" if low == high else f" (between {low} and {high})"
-    paper.row("loss scale", f"{now}{between if drawn.line else ''}")
+    paper.row("loss scale", scale_now(run, drawn))
     for line in (drawn.line, drawn.marks):
         if line.strip():
             paper.row("", line)

@@ -14,7 +14,13 @@ from rich.text import Text
 from ampmon.system.plain import plain
 from ampmon_server.cli import which
 from ampmon_server.cli.doctor.printing import SHAPES
-from ampmon_server.cli.terminal.answers import scale_of, skipped_of, underflow_of, value_of
+from ampmon_server.cli.terminal.answers import (
+    scale_now,
+    scale_of,
+    skipped_of,
+    underflow_of,
+    value_of,
+)
 from ampmon_server.cli.terminal.following import Moment, News, RunFollower
 from ampmon_server.client import ApiClient, ClientError, RequestRefused
 from ampmon_server.model.words import SPACE, count, percent, plural
@@ -144,9 +150,8 @@ def drawing(moment: Moment) -> Group:
 
 
 def _add_scale(rows: Table, moment: Moment) -> None:
-    drawn, now = moment.drawn, scale_of(moment.run.scale, moment.run.scale_kind)
-    low, high = scale_of(2.0**drawn.low), scale_of(2.0**drawn.high)
-    rows.add_row("loss scale", now if low == high else f"{now} (between {low} and {high})")
+    drawn = moment.drawn
+    rows.add_row("loss scale", scale_now(moment.run, drawn))
     if drawn.line:
         rows.add_row("", Text(drawn.line, no_wrap=True))
         rows.add_row("", Text(drawn.marks, "red", no_wrap=True))
