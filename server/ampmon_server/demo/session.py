@@ -44,43 +44,35 @@ def run(arguments: argparse.Namespace, interrupt: Interrupt) -> int:
     console = Console(highlight=False)
     directory = Path(arguments.data_dir or data_directory()).expanduser().absolute()
     try:
-        server = service.find_or_start(directory, arguments.port, lambda: bool(interrupt))
-        if interrupt:
-            return 0
-        try:
-            with ExitStack() as stack:
-                if not arguments.no_browser and has_display():
-                    stack.enter_context(invitation(server.login_link(), directory)).open()
-                return _with_server(server, directory, arguments, interrupt, console)
-        finally:
-            server.stop()
+        server = service.find_or_start(directory, arguments.port, interrupt.is_set)
+        with ExitStack() as stack:
+            stack.callback(server.stop)
+            if interrupt.is_set():
+                return 0
+            if not arguments.no_browser and has_display():
+                stack.enter_context(invitation(server.login_link(), directory)).open()
+            console.print(
+                f"The page: {server.login_link()}  (opens once; `ampmon token link` makes another)",
+                soft_wrap=True,
+            )
+            _train(server, directory, _plan(arguments), interrupt, console)
+            if server.own and arguments.keep:
+                _keep(server, interrupt, console)
     except (FileNotFoundError, AmpmonError) as error:
         print(f"ampmon demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 0
+    return 0
 
 
-def _with_server(
-    server: DemoServer,
-    directory: Path,
-    arguments: argparse.Namespace,
-    interrupt: Interrupt,
-    console: Console,
-) -> int:
-    console.print(
-        f"The page: {server.login_link()}  (opens once; `ampmon token link` makes another)",
-        soft_wrap=True,
-    )
-    _train(server, directory, _plan(arguments), interrupt, console)
-    if not server.own or not arguments.keep:
-        return 0
-    if not interrupt:
+def _keep(server: DemoServer, interrupt: Interrupt, console: Console) -> None:
+    """Wait for an interrupt while the server serves the page. Raises ServiceError if it ends."""
+    if not interrupt.is_set():
         console.print(f"The page stays at {server.url} until Ctrl-C.")
     while not interrupt.wait(1.0):
         if not server.running():
             raise ServiceError("the server has ended")
-    return 0
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
@@ -117,7 +109,7 @@ def _train(
     narrator = Narrator(server, str(run_id), partial(console.print, soft_wrap=True))
     with _progress_bar(console) as bar:
         task = bar.add_task("training", total=plan.steps, loss=0.0, scale="2⁰", skips=0)
-        for now in train(plan, data, lambda: bool(interrupt)):
+        for now in train(plan, data, interrupt.is_set):
             scale = two_to(round(math.log2(now.scale))) if now.scale else "0"
             bar.update(task, completed=now.updates)
             bar.update(task, loss=now.loss, scale=scale, skips=now.skips)

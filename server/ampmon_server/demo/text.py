@@ -19,7 +19,6 @@ class Text:
     """A text as one row of uint8 indices into ALPHABET, on the training device."""
 
     characters: Tensor
-    files: int
 
     def batch(self, size: int, context: int) -> tuple[Tensor, Tensor]:
         """Return ``size`` random windows and the characters that follow each position, both int64 [size, context]."""
@@ -38,7 +37,7 @@ def load(device: str, library: Path | None = None) -> Text:
             f"no Python source in {library}: this Python was installed without it"
         )
     source = b"\n".join(file.read_bytes() for file in files)
-    return Text(_encode(source).to(device), len(files))
+    return Text(_encode(source).to(device))
 
 
 def _encode(source: bytes) -> Tensor:
