@@ -137,7 +137,10 @@ def send_tests(arguments: argparse.Namespace) -> int:
         raise BadAlerts(f"no target is called {arguments.target!r}; there are {known}")
     outcomes = asyncio.run(_try(alerts, named))
     for target, outcome in zip(named, outcomes, strict=True):
-        print(f"{target.name} ({target.scheme}): {_said(outcome)}")
+        said = "sent"
+        if outcome.trouble is not None:
+            said = f"not sent: {words(outcome.trouble, outcome.status)}"
+        print(f"{target.name} ({target.scheme}): {said}")
     return NOT_ALL if any(outcome.trouble for outcome in outcomes) else 0
 
 
@@ -151,12 +154,6 @@ async def _try(alerts: Alerts, targets: list[Target]) -> list[DeliveryOutcome]:
         for target in targets
     )
     return await asyncio.gather(*tried)
-
-
-def _said(outcome: DeliveryOutcome) -> str:
-    if outcome.trouble is None:
-        return "sent"
-    return f"not sent: {words(outcome.trouble, outcome.status)}"
 
 
 def _asked(

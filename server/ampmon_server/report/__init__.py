@@ -12,11 +12,11 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ampmon_server.pages import assets
-from ampmon_server.report.data import SKIPS, ReportData, gather
+from ampmon_server.report.data import ReportData, gather
 from ampmon_server.report.sections import sections
 
 
-__all__ = ["SKIPS", "ReportData", "gather", "page"]
+__all__ = ["gather", "page"]
 
 STYLES = ("base", "controls", "status", "findings", "tables", "run", "whatif", "report")
 SCRIPTS = ("roles", "report")

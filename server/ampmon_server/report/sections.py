@@ -12,6 +12,7 @@ from typing import Any
 from ampmon_server.client.answers import GOING_ON, RECOMMENDED
 from ampmon_server.model.notices import NO_UPDATE, STOP
 from ampmon_server.model.words import (
+    NONE,
     count,
     not_finite,
     percent,
@@ -25,7 +26,6 @@ from ampmon_server.report.data import SCALERS_MAX, ReportChart, ReportData
 
 
 SHAPES = {None: "✓", "notice": "○", "warning": "▲", "critical": "■"}
-NONE = "–"
 CULPRITS = 3
 """At most this many culprits of a skip are named."""
 OPEN_MAX = 20

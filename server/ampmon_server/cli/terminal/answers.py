@@ -20,9 +20,7 @@ _AGES = ((60.0, "s", 1.0), (3600.0, "min", 60.0), (86400.0, "h", 3600.0))
 class SummaryAnswer(Run, frozen=True, kw_only=True):
     """A run's summary. Fractions are 0..1, ``last_time`` is in us since the epoch, ``elapsed`` in seconds."""
 
-    owner: str = ""
     tags: tuple[str, ...] = ()
-    archived: bool = False
     elapsed: float | None = None
     last_time: int | None = None
     last_step: int | None = None
@@ -55,7 +53,6 @@ class LoggedAnswer(msgspec.Struct, frozen=True):
     name: str
     value: float | None = None
     value_kind: str | None = None
-    step: int = 0
 
 
 class LoggedNames(msgspec.Struct, frozen=True):
