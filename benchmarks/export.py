@@ -30,9 +30,8 @@ def export(directory: Path, run_id: UUID, file: Path | None) -> None:
     if file is None:
         rows = sum(len(piece["step"]) for piece in pieces(store, run_id, "updates"))
     else:
-        into = formats.writer("parquet", "updates")
         with file.open("wb") as output:
-            for part in formats.written(into, pieces(store, run_id, "updates")):
+            for part in formats.written("parquet", "updates", pieces(store, run_id, "updates")):
                 output.write(part)
     took = time.perf_counter() - began
     # Not `ru_maxrss`, which starts at the parent process's value.

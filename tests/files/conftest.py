@@ -42,7 +42,7 @@ def written(tmp_path: Path) -> Export:
 
     def write(store: Store, what: str, kind: str, run_id: UUID = known_run.RUN) -> Path:
         file = tmp_path / f"{run_id}-{what}.{kind}"
-        parts = formats.written(formats.writer(kind, what), pieces(store, run_id, what))
+        parts = formats.written(kind, what, pieces(store, run_id, what))
         file.write_bytes(b"".join(parts))
         return file
 

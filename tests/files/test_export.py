@@ -134,10 +134,10 @@ def test_samples_of_resumed_runs_come_once(held: Held) -> None:
 def test_a_cell_of_text_begins_no_formula() -> None:
     """A name that a spreadsheet would compute is written as text in CSV, and unchanged in JSON."""
     row = {name: [None] for name in COLUMNS["scalars"]} | {"name": ["=1+1"]}
-    line = formats.writer("csv", "scalars").write(row).decode().splitlines()[1]
+    line = b"".join(formats.written("csv", "scalars", [row])).decode().splitlines()[1]
 
     assert "'=1+1" in line
-    assert json.loads(formats.writer("jsonl", "scalars").write(row))["name"] == "=1+1"
+    assert json.loads(*formats.written("jsonl", "scalars", [row]))["name"] == "=1+1"
 
 
 def test_the_command_writes_all_or_nothing(

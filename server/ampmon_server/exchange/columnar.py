@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -44,9 +44,12 @@ class Columnar:
             else pa.ipc.new_stream(self._bytes, self._schema)
         )
 
-    def write(self, piece: Piece) -> bytes:
-        arrays = [self._array(piece[name], kind) for name, kind in self._columns.items()]
-        return self.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+    def written(self, pieces: Iterable[Piece]) -> Iterator[bytes]:
+        """Yield the file that holds the pieces, in parts."""
+        for piece in pieces:
+            arrays = [_array(piece[name], kind) for name, kind in self._columns.items()]
+            yield self.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        yield self.close()
 
     def write_batch(self, batch: Any) -> bytes:
         """Return the bytes that a record batch adds to the file."""
@@ -66,10 +69,11 @@ class Columnar:
         self._file.write_table(pa.Table.from_batches(self._group, self._schema))
         self._group, self._rows = [], 0
 
-    def _array(self, values: Sequence[Any], kind: Kind) -> Any:
-        if kind == "json":
-            values = [orjson.dumps(each).decode() for each in values]
-        return pa.array(values, _TYPES[kind])
+
+def _array(values: Sequence[Any], kind: Kind) -> Any:
+    if kind == "json":
+        values = [orjson.dumps(each).decode() for each in values]
+    return pa.array(values, _TYPES[kind])
 
 
 def batches(stream: Any) -> Iterator[Any]:

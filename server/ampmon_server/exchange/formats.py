@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import orjson
 
@@ -81,23 +81,15 @@ class MissingFormat(AmpmonError):
     """The format needs a library that is not installed. The message names the command that installs it."""
 
 
-class TableWriter(Protocol):
-    """Turns pieces of a table into the bytes of a file."""
-
-    def write(self, piece: Piece) -> bytes:
-        """Return the bytes that a piece adds to the file, maybe none yet."""
-
-    def close(self) -> bytes:
-        """Return the bytes that end the file."""
-
-
-def writer(kind: Format, table: Table) -> TableWriter:
-    """Return the writer of ``table`` in a format. Raises MissingFormat."""
+def written(kind: Format, table: Table, pieces: Iterable[Piece]) -> Iterator[bytes]:
+    """Return the file that holds the pieces of ``table``, in parts. Raises MissingFormat."""
     if kind == "csv":
-        return _Csv(table)
-    if kind == "jsonl":
-        return _JsonLines(table)
-    return columnar(table, kind)[0]
+        parts = _csv(table, pieces)
+    elif kind == "jsonl":
+        parts = _json_lines(table, pieces)
+    else:
+        parts = columnar(table, kind)[0].written(pieces)
+    return filter(None, parts)
 
 
 def columnar(table: Table, kind: Format) -> tuple[Columnar, Callable[[Any], Iterator[Any]]]:
@@ -111,49 +103,26 @@ def columnar(table: Table, kind: Format) -> tuple[Columnar, Callable[[Any], Iter
     return Columnar(COLUMNS[table], parquet=kind == "parquet"), batches
 
 
-def written(into: TableWriter, pieces: Iterable[Piece]) -> Iterator[bytes]:
-    """Yield the file in parts. Only the last may be empty."""
-    for piece in pieces:
-        if part := into.write(piece):
-            yield part
-    yield into.close()
-
-
-class _JsonLines:
+def _json_lines(table: Table, pieces: Iterable[Piece]) -> Iterator[bytes]:
     """One JSON object per row. A number that is not finite is null, and another column holds its kind."""
-
-    def __init__(self, table: Table) -> None:
-        self._names = tuple(COLUMNS[table])
-
-    def write(self, piece: Piece) -> bytes:
-        names = self._names
+    names = tuple(COLUMNS[table])
+    for piece in pieces:
         rows = zip(*(piece[name] for name in names), strict=True)
-        return b"".join(
+        yield b"".join(
             orjson.dumps(dict(zip(names, row, strict=True)), option=orjson.OPT_APPEND_NEWLINE)
             for row in rows
         )
 
-    def close(self) -> bytes:
-        return b""
 
-
-class _Csv:
+def _csv(table: Table, pieces: Iterable[Piece]) -> Iterator[bytes]:
     """A header, then one line per row. Lists and details are JSON. Text is escaped so that no cell is a formula."""
-
-    def __init__(self, table: Table) -> None:
-        self._kinds: Mapping[str, Kind] = COLUMNS[table]
-        self._head = ",".join(self._kinds) + "\n"
-
-    def write(self, piece: Piece) -> bytes:
+    kinds = COLUMNS[table]
+    yield f"{','.join(kinds)}\n".encode()
+    for piece in pieces:
         text = io.StringIO(newline="")
-        text.write(self._head)
-        self._head = ""
-        columns = [_cells(piece[name], kind) for name, kind in self._kinds.items()]
+        columns = [_cells(piece[name], kind) for name, kind in kinds.items()]
         csv.writer(text, lineterminator="\n").writerows(zip(*columns, strict=True))
-        return text.getvalue().encode()
-
-    def close(self) -> bytes:
-        return self._head.encode()
+        yield text.getvalue().encode()
 
 
 def _cells(values: Sequence[Any], kind: Kind) -> Sequence[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -15,7 +14,6 @@ from ampmon_server.exchange.formats import (
     Format,
     MissingFormat,
     Table,
-    writer,
     written,
 )
 from ampmon_server.exchange.tables import pieces
@@ -231,7 +229,7 @@ def export_run(
     """Download all rows of one kind as a file. 501 if the server lacks pyarrow for ``parquet`` and ``arrow``."""
     rows = pieces(service.store, run_id, what)
     try:
-        parts: Iterator[bytes] = written(writer(kind, what), rows)
+        parts = written(kind, what, rows)
     except MissingFormat as missing:
         return problem(501, str(missing))
     name = f'attachment; filename="{run_id}-{what}.{kind}"'
