@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from ampmon import wire
+from ampmon.identity.attempt import owner
 from ampmon.transport import HttpTransport
 from ampmon_server.exchange.logs import Log, Rules
 from ampmon_server.exchange.reconstructing import ReconstructedUpdate, reconstruct
@@ -75,19 +75,11 @@ def header_of(
         attempt_id=uuid4(),
         project=project,
         name=name,
-        owner=_owner(),
+        owner=owner(),
         started=started,
         resume_step=resume_step,
         tags=("imported",),
     )
-
-
-def _owner() -> str:
-    """The system's name of the user who imports, or `unknown`."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # no such user
-        return "unknown"
 
 
 def stream_of(rules: Rules, init_scale: float, interval: int) -> wire.StreamHeader:
