@@ -22,7 +22,7 @@ NEVER = "never"
 def add_command(
     commands: Commands, name: str, does: str, function: str, description: str | None = None
 ) -> argparse.ArgumentParser:
-    """Add a command that a function of this package runs, such as `listing:run`."""
+    """Add a command that a function of this package runs, such as `admin:link`."""
     command: argparse.ArgumentParser = commands.add_parser(name, help=does, description=description)
     command.set_defaults(function=f"ampmon_server.cli.{function}")
     return command
