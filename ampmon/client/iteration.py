@@ -24,7 +24,7 @@ from ampmon.probe.ring import Readback
 from ampmon.probe.timing import TimedSpan
 from ampmon.training import outcome
 from ampmon.training.outcome import AnyReading, Reading
-from ampmon.training.series import Stream
+from ampmon.training.series import DeferredWrite, Stream
 
 
 _STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
@@ -148,6 +148,15 @@ class Iteration:
             culprit_parameters=len(ordered),
         )
 
+    def add(self, sample: PendingSample) -> None:
+        """Add a sample of parameters that are in none yet."""
+        self.samples.append(sample)
+        self.measured.update(sample.indices)
+
+    def blame(self, optimizer: int, device: torch.device, culprits: PendingCulprits) -> None:
+        """Add the culprits of an optimizer (an id) on one device."""
+        self.culprits.setdefault((optimizer, device), []).append(culprits)
+
     def losses_live(self) -> bool:
         """Whether training is known to still hold all losses."""
         return bool(self.given) and all(
@@ -247,16 +256,19 @@ def _joined(samples: list[PendingSample], arrived: Arrived | None) -> wire.Gradi
     return joined.to_wire() if len(joined) else None
 
 
-def write_move(
-    stream: Stream, ordinal: int, before: AnyReading, after: AnyReading, manual: bool
-) -> None:
-    """Write the event of an `update()` without a step before it, such as a scale set by hand. Waits for the values."""
-    stream.event(
-        "manual_set" if manual else "update_without_step",
-        ordinal=ordinal,
-        scale=plain(before.result().scale),
-        scale_after=plain(after.result().scale),
-    )
+def report_move(stream: Stream, before: AnyReading, after: AnyReading, manual: bool) -> None:
+    """Submit the event of an `update()` without a step before it, such as a scale set by hand. Does not wait."""
+    ordinal = stream.ordinal
+
+    def write() -> None:
+        stream.event(
+            "manual_set" if manual else "update_without_step",
+            ordinal=ordinal,
+            scale=plain(before.result().scale),
+            scale_after=plain(after.result().scale),
+        )
+
+    stream.submit(DeferredWrite((before, after), write))
 
 
 def plain(value: float) -> float | str:

@@ -175,12 +175,13 @@ class Measurer:
                 sample = PendingSample(packed=packed, indices=indices)
                 self.timer.end(span, iteration.spans)
                 if len(fresh) == len(known):
-                    self._blame(optimizer, iteration, device, _of_sample(sample))
+                    iteration.blame(
+                        id(optimizer), device, PendingCulprits(sample, attribution.from_statistics)
+                    )
             else:
                 statistics = host.measure(tensors, indices, self._sample, self._random)
-                sample = PendingSample(statistics)
-            iteration.samples.append(sample)
-            iteration.measured.update(indices)
+                sample = PendingSample(statistics, indices=indices)
+            iteration.add(sample)
 
     def _leave_out_replicas(self, optimizer: torch.optim.Optimizer, iteration: Iteration) -> None:
         """Measure no element of what another rank measures. The server waits for this rank's sample all the same."""
@@ -191,8 +192,7 @@ class Measurer:
             and index not in iteration.measured
         ]
         if left_out:
-            iteration.samples.append(PendingSample(Statistics.nothing(left_out)))
-            iteration.measured.update(left_out)
+            iteration.add(PendingSample(Statistics.nothing(left_out), indices=left_out))
 
     def unscale(
         self,
@@ -257,9 +257,10 @@ class Measurer:
     ) -> None:
         for indices, device, packed in measured:
             sample = PendingSample(packed=Readback(packed), indices=indices)
-            iteration.samples.append(sample)
-            iteration.measured.update(indices)
-            self._blame(optimizer, iteration, device, _of_sample(sample))
+            iteration.add(sample)
+            iteration.blame(
+                id(optimizer), device, PendingCulprits(sample, attribution.from_statistics)
+            )
 
     def after_unscale(
         self,
@@ -302,7 +303,7 @@ class Measurer:
         if standing is not None and standing.device == device and not (others or known):
             counts = standing.ask(optimizer, found[device])
             if counts is not None:
-                self._blame(optimizer, iteration, device, _of_counts(counts, standing.indices))
+                iteration.blame(id(optimizer), device, _of_counts(counts, standing.indices))
                 return
         self.search(optimizer, iteration, found, known=False)
 
@@ -351,7 +352,7 @@ class Measurer:
                     if not known:
                         continue
                     culprits = self._flagged(iteration, indices, tensors)
-                self._blame(optimizer, iteration, device, culprits)
+                iteration.blame(id(optimizer), device, culprits)
 
     def _culprits(
         self,
@@ -379,19 +380,6 @@ class Measurer:
         flags = Readback(attribution.flag(tensors))
         self.timer.end(span, iteration.spans)
         return PendingCulprits(flags, partial(attribution.from_flags, indices=indices))
-
-    @staticmethod
-    def _blame(
-        optimizer: torch.optim.Optimizer,
-        iteration: Iteration,
-        device: torch.device,
-        culprits: PendingCulprits,
-    ) -> None:
-        iteration.culprits.setdefault((id(optimizer), device), []).append(culprits)
-
-
-def _of_sample(sample: PendingSample) -> PendingCulprits:
-    return PendingCulprits(sample, attribution.from_statistics)
 
 
 def _of_counts(counts: Readback, indices: list[int]) -> PendingCulprits:

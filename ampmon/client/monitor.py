@@ -25,8 +25,8 @@ from ampmon.client.iteration import (
     PendingUpdate,
     memory_peak,
     plain_state,
+    report_move,
     taken,
-    write_move,
 )
 from ampmon.client.measurement import Measurer, fusable
 from ampmon.client.measuring import Measuring
@@ -44,7 +44,7 @@ from ampmon.training import outcome
 from ampmon.training.call import Call
 from ampmon.training.outcome import Reading
 from ampmon.training.parameters import Models, OptimizerNames, ParameterRegistry
-from ampmon.training.series import DeferredWrite, Stream
+from ampmon.training.series import Stream
 
 
 class Monitor(MonitorProperties):
@@ -257,8 +257,7 @@ class Monitor(MonitorProperties):
         self._scale = 0.0 if manual else self._scale
         if not iteration.steps:
             self._linter.moved()
-            write = partial(write_move, stream, stream.ordinal, before, after, manual)
-            stream.submit(DeferredWrite((before, after), write))
+            report_move(stream, before, after, manual)
             return
         duration = self._account.lap(started)
         self.samples += (sampled := bool(iteration.samples))
@@ -390,13 +389,10 @@ class Monitor(MonitorProperties):
 
     def meet(self, scaler: Any, optimizer: torch.optim.Optimizer, *, again: bool = False) -> None:
         """Register an optimizer's new parameters; with ``again``, also those that were frozen when it was first met."""
-        if self._registry.meet(optimizer, again=again):
-            self._learn(scaler)
-
-    def _learn(self, scaler: Any) -> None:
-        """Handle new parameters: update layout and header, and learn in which order the backward pass reaches them."""
+        if not self._registry.meet(optimizer, again=again):
+            return
         living = self._registry.living()
         if outcome.is_sharded_scaler(scaler) or any(is_sharded(each) for _, each in living):
             self.sampler.layout = "sharded"
-        self._order.watch()
+        self._order.watch()  # the order in which backward passes reach the new parameters
         self._describe(scaler)
