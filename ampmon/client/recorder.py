@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -40,13 +40,6 @@ def _checked(header: wire.Header) -> bytes:
     return payload
 
 
-class HasMetrics(Protocol):
-    """Provides the newest values of a stream."""
-
-    def metrics(self) -> dict[str, float]:
-        """Return the values by name."""
-
-
 class Recorder(ErrorReporter):
     """Writes the records of one process to its spool.
 
@@ -67,7 +60,8 @@ class Recorder(ErrorReporter):
         self._lock = threading.RLock()
         self._queue: deque[Callable[[], object]] = deque()
         self._busy = False
-        self._streams: dict[str, Stream] = {}
+        self.streams: dict[str, Stream] = {}
+        """The scalers that report to this run, in order, by name."""
         self._headers: dict[str, bytes] = {}
         self._finishing = threading.Event()
         self._reader = Reader(self.failed)
@@ -78,29 +72,14 @@ class Recorder(ErrorReporter):
         self.logged: set[str] = set()
         """The names passed to `ampmon.log`."""
         self.counted: set[str] = set()  # names logged for the newest step, while no scaler reports
-        self.shown: WeakValueDictionary[str, HasMetrics] = WeakValueDictionary()
-        """The providers of newest values, by stream name."""
+        self.shown: WeakValueDictionary[str, Any] = WeakValueDictionary()
+        """The objects whose `metrics()` are the newest values, by stream name."""
         self.greeted = False
         self.unwatched_losses = 0
         """Number of logged losses with a ``grad_fn``, while no scaler reports."""
         self._opened = False
         """Also False in a forked child, until it records."""
         self._open()
-
-    @property
-    def watches(self) -> bool:
-        """Whether any scaler reports to this run."""
-        return bool(self._streams)
-
-    def metrics(self) -> dict[str, float]:
-        """The newest values of all streams: ``amp/...`` for the first, ``amp/NAME/...`` for the others."""
-        found: dict[str, float] = {}
-        for place, name in enumerate(list(self._streams)):
-            if (shown := self.shown.get(name)) is not None:
-                prefix = f"amp/{name}/" if place else "amp/"
-                values = shown.metrics().items()
-                found |= {prefix + key.removeprefix("amp/"): value for key, value in values}
-        return found
 
     @property
     def thinned(self) -> int:
@@ -153,7 +132,7 @@ class Recorder(ErrorReporter):
 
     def after_fork_in_child(self) -> None:
         """Start over in a forked child. It leaves the parent's spool alone, and opens its own when it records."""
-        streams = (self._process, *self._streams.values())
+        streams = (self._process, *self.streams.values())
         _of_parents.extend((self._queue, self._reader, *(stream.restart() for stream in streams)))
         self._lock, self._queue = threading.RLock(), deque()
         self._busy = False
@@ -171,16 +150,16 @@ class Recorder(ErrorReporter):
 
     def stream(self, name: str | None) -> Stream | None:
         """Add a stream called ``name``, or else "scaler", with a number if that is taken. None if there is no room."""
-        if len(self._streams) >= wire.HEADERS_MAX - 1:
-            more = f"{len(self._streams)} are recorded already, which is the limit"
+        if len(self.streams) >= wire.HEADERS_MAX - 1:
+            more = f"{len(self.streams)} are recorded already, which is the limit"
             self.failed("watching another scaler", ValueError(more))
             return None
         base = clean_name(name)[:100] if name is not None else "scaler"
         taken, number = base, 2
         with self._lock:
-            while taken in self._streams:
+            while taken in self.streams:
                 taken, number = f"{base}-{number}", number + 1
-            stream = self._streams[taken] = Stream(self, taken)
+            stream = self.streams[taken] = Stream(self, taken)
         return stream
 
     def header(self, header: wire.StreamHeader) -> None:
@@ -388,7 +367,7 @@ class Recorder(ErrorReporter):
         """Write the records whose values arrive from a device by the deadline, then an event with the outcome."""
         self._reader.finish(deadline)
         self.dropped += self._reader.handed - self._reader.done
-        for stream in (self._process, *self._streams.values()):
+        for stream in (self._process, *self.streams.values()):
             self.dropped += stream.close(deadline)
         with contextlib.suppress(Exception):
             self.report_losses()

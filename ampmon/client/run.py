@@ -93,7 +93,7 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
         user_step = _user_step(run, step)
         ordinal = (
             max(stream.ordinal - (not stream.updating), 0)
-            if run.watches
+            if run.streams
             else _counted(run, values, user_step)
         )
         known = _known(run, values)
@@ -105,7 +105,7 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
         if kept or not values:
             write = partial(_write, run, stream, ordinal, user_step, kept)
             stream.submit(DeferredWrite(copies(kept.values()), write))
-        if not run.watches:
+        if not run.streams:
             _look_for_fp16(run, values)
     except Exception as error:
         signals.let_through(error)
@@ -123,7 +123,13 @@ def metrics() -> dict[str, float]:
     if run is None:
         return {}
     try:
-        return run.metrics()
+        found: dict[str, float] = {}
+        for place, name in enumerate(list(run.streams)):
+            if (shown := run.shown.get(name)) is not None:
+                prefix = f"amp/{name}/" if place else "amp/"
+                values = shown.metrics().items()
+                found |= {prefix + key.removeprefix("amp/"): value for key, value in values}
+        return found
     except Exception as error:
         signals.let_through(error)
         run.failed("ampmon.metrics", error)
@@ -183,7 +189,7 @@ def _user_step(run: Recorder, step: Any) -> int | None:
 
 def _known(run: Recorder, values: Mapping[str, Any]) -> dict[str, float] | None:
     """The values, if all are floats with names that were logged before, and a scaler reports; else None."""
-    if not run.watches or len(values) > wire.SCALARS_MAX:
+    if not run.streams or len(values) > wire.SCALARS_MAX:
         return None
     names = run.logged
     for name, value in values.items():
