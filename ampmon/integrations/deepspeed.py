@@ -5,7 +5,6 @@ Does not import DeepSpeed.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ampmon.client.feed import Feed, Policy
@@ -39,23 +38,18 @@ def _scaler(optimizer: Any) -> Any:
 
 
 def _policy(scaler: Any) -> Policy:
-    dynamic = getattr(scaler, "dynamic", getattr(scaler, "dynamic_loss_scale", False))
-    fixed = Policy(
-        scaler=f"deepspeed.{type(scaler).__name__}",
-        init_scale=float(scaler.cur_scale),
-        growth_factor=1.0,
-        backoff_factor=1.0,
-        growth_interval=0,
-    )
-    if not dynamic:
-        return fixed
-    least = getattr(scaler, "min_scale", getattr(scaler, "min_loss_scale", 0.0))
-    return replace(
-        fixed,
-        growth_factor=float(scaler.scale_factor),
-        backoff_factor=1.0 / float(scaler.scale_factor),
-        growth_interval=int(scaler.scale_window),
-        hysteresis=max(int(getattr(scaler, "delayed_shift", 1)), 1),
-        consecutive=bool(getattr(scaler, "consecutive_hysteresis", False)),
-        min_scale=float(least),
-    )
+    rules: dict[str, Any] = {"growth_factor": 1.0, "backoff_factor": 1.0, "growth_interval": 0}
+    if getattr(scaler, "dynamic", getattr(scaler, "dynamic_loss_scale", False)):
+        factor = float(scaler.scale_factor)
+        rules = {
+            "growth_factor": factor,
+            "backoff_factor": 1.0 / factor,
+            "growth_interval": int(scaler.scale_window),
+            "hysteresis": max(int(getattr(scaler, "delayed_shift", 1)), 1),
+            "consecutive": bool(getattr(scaler, "consecutive_hysteresis", False)),
+            "min_scale": float(
+                getattr(scaler, "min_scale", getattr(scaler, "min_loss_scale", 0.0))
+            ),
+        }
+    name = f"deepspeed.{type(scaler).__name__}"
+    return Policy(scaler=name, init_scale=float(scaler.cur_scale), **rules)

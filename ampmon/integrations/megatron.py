@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -97,20 +96,14 @@ def _pairs(optimizer: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _policy(scaler: Any) -> Policy:
-    fixed = Policy(
-        scaler=f"megatron.{type(scaler).__name__}",
-        init_scale=float(scaler.scale),
-        growth_factor=1.0,
-        backoff_factor=1.0,
-        growth_interval=0,
-    )
-    if not hasattr(scaler, "growth_interval"):  # a ConstantGradScaler
-        return fixed
-    return replace(
-        fixed,
-        growth_factor=float(scaler.growth_factor),
-        backoff_factor=float(scaler.backoff_factor),
-        growth_interval=int(scaler.growth_interval),
-        hysteresis=int(scaler.hysteresis),
-        min_scale=float(scaler.min_scale),
-    )
+    rules: dict[str, Any] = {"growth_factor": 1.0, "backoff_factor": 1.0, "growth_interval": 0}
+    if hasattr(scaler, "growth_interval"):  # not a ConstantGradScaler
+        rules = {
+            "growth_factor": float(scaler.growth_factor),
+            "backoff_factor": float(scaler.backoff_factor),
+            "growth_interval": int(scaler.growth_interval),
+            "hysteresis": int(scaler.hysteresis),
+            "min_scale": float(scaler.min_scale),
+        }
+    name = f"megatron.{type(scaler).__name__}"
+    return Policy(scaler=name, init_scale=float(scaler.scale), **rules)
