@@ -49,13 +49,13 @@ def drain(
 
 
 def _drain_spool(delivery: SpoolDelivery, report: DrainReport) -> None:
-    before = delivery.rejected, delivery.corrupt
+    before = delivery.cursor.rejected, delivery.cursor.corrupt
     try:
         while delivery.advance() == "sent":
             pass
     except AmpmonError as error:
         report.problems[delivery.path.name] = str(error)
     report.sent += delivery.sent
-    report.rejected += delivery.rejected - before[0]
-    report.corrupt += delivery.corrupt - before[1]
+    report.rejected += delivery.cursor.rejected - before[0]
+    report.corrupt += delivery.cursor.corrupt - before[1]
     report.waiting_bytes += delivery.waiting_bytes()

@@ -63,24 +63,16 @@ class SpoolDelivery:
         self._transport = transport
         self._settled = CursorKeeper(path, clock)
         self._answers = Answers(path)
-        self._reader = SpoolReader(path, self._settled.position)
-        self._scout = SpoolReader(path, self._settled.position)
+        self._reader = SpoolReader(path, self.cursor.position)
+        self._scout = SpoolReader(path, self.cursor.position)
         self._known: dict[str, bytes] = {}
         self._attempt: wire.AttemptHeader | None = None
         self._bytes_max = self._bytes_at_once = self._bytes_allowed = BATCH_BYTES_MAX
 
     @property
-    def rejected(self) -> int:
-        return self._settled.cursor.rejected
-
-    @property
-    def corrupt(self) -> int:
-        return self._settled.cursor.corrupt
-
-    @property
-    def position(self) -> Position:
-        """Everything before it is acknowledged or set aside."""
-        return self._settled.position
+    def cursor(self) -> Cursor:
+        """How far the spool is delivered, and what was left out."""
+        return self._settled.cursor
 
     def live(self, *, asked_now: bool = False) -> bool:
         """Whether the writer may still append. Up to half a second out of date, unless ``asked_now``."""
@@ -100,7 +92,7 @@ class SpoolDelivery:
 
     def waiting_bytes(self) -> int:
         """Bytes on disk that are not acknowledged."""
-        return bytes_behind(self.path, self._settled.position)
+        return bytes_behind(self.path, self.cursor.position)
 
     def limit(self, bytes_max: int) -> None:
         """Limit a batch to ``bytes_max`` bytes of records. May be called from another thread."""
@@ -116,7 +108,7 @@ class SpoolDelivery:
         over = self._author.is_over()
         if self._attempt is None and not self._find_attempt(over):
             return self._leave() if over else "quiet"
-        before = self._settled.position
+        before = self.cursor.position
         self._reader.seek(before)
         bytes_max = min(self._bytes_at_once, self._bytes_allowed)
         chunk = self._reader.read(bytes_max=bytes_max, records_max=BATCH_RECORDS_MAX, over=over)
@@ -148,7 +140,7 @@ class SpoolDelivery:
         return "done"
 
     def _holds_a_record(self) -> bool:
-        self._reader.seek(before := self._settled.position)
+        self._reader.seek(before := self.cursor.position)
         while not (chunk := self._reader.read(bytes_max=2**16, records_max=1, over=True)).entries:
             if chunk.end == before:
                 return False
@@ -156,7 +148,7 @@ class SpoolDelivery:
         return True
 
     def _conclude(self) -> Progress:
-        if not self._settled.cursor.finished and not self._goes_on():
+        if not self.cursor.finished and not self._goes_on():
             self._send([], headers=self._new_headers(), ended="crashed")
         self._settled.remove()
         return "done"
@@ -273,10 +265,6 @@ class CursorKeeper:
         self._clock = clock
         self._durable_s = clock()
 
-    @property
-    def position(self) -> Position:
-        return self.cursor.position
-
     def acknowledge(self, entries: list[SpoolEntry]) -> None:
         """Move past records that the server has stored. Raises OSError."""
         if entries:
@@ -286,7 +274,7 @@ class CursorKeeper:
 
     def pass_by(self, chunk: Chunk) -> None:
         """Move past a chunk, headers and damage included. Raises OSError."""
-        if chunk.end != self.position or chunk.corrupt:
+        if chunk.end != self.cursor.position or chunk.corrupt:
             self._move(chunk.end, corrupt=self.cursor.corrupt + chunk.corrupt)
 
     def set_aside(self, entry: SpoolEntry, reason: str) -> None:

@@ -159,8 +159,8 @@ class DestinationWorker:
     def _went_well(self, name: str, turns: SpoolTurns, progress: str) -> bool:
         turns.problem = None
         if progress == "done":
-            self._rejected += turns.delivery.rejected
-            self._corrupt += turns.delivery.corrupt
+            self._rejected += turns.delivery.cursor.rejected
+            self._corrupt += turns.delivery.cursor.corrupt
             self._idle_since_s = self._clock()
             del self._spools[name]
         if progress == "sent":
@@ -214,8 +214,8 @@ class DestinationWorker:
             refused=self._refused(),
             since=self._since,
             waiting_bytes=sum(delivery.waiting_bytes() for delivery in deliveries),
-            rejected=self._rejected + sum(delivery.rejected for delivery in deliveries),
-            corrupt=self._corrupt + sum(delivery.corrupt for delivery in deliveries),
+            rejected=self._rejected + sum(delivery.cursor.rejected for delivery in deliveries),
+            corrupt=self._corrupt + sum(delivery.cursor.corrupt for delivery in deliveries),
         )
 
 

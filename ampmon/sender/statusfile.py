@@ -32,10 +32,6 @@ class DestinationStatus(msgspec.Struct, frozen=True, kw_only=True):
     corrupt: int
     refused: dict[str, str] = {}
 
-    @property
-    def reachable(self) -> bool:
-        return self.problem is None
-
 
 class SenderStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The sender's last status. ``updated`` is microseconds since the epoch."""

@@ -150,7 +150,7 @@ class Sync:
         """Send what a spool holds now, since a live process may write forever. Return whether all of it was sent."""
         end = end_of(delivery.path)
         backoff, tries = Backoff(self._clock, first_s=LOCAL_FIRST_S), 0
-        before = delivery.rejected, delivery.corrupt
+        before = delivery.cursor.rejected, delivery.cursor.corrupt
         progress = ""
         while progress != "done":
             try:
@@ -167,12 +167,12 @@ class Sync:
                     break
             finally:
                 outcome.records = delivery.sent
-                outcome.rejected = delivery.rejected - before[0]
-                outcome.corrupt = delivery.corrupt - before[1]
+                outcome.rejected = delivery.cursor.rejected - before[0]
+                outcome.corrupt = delivery.cursor.corrupt - before[1]
                 outcome.left_bytes = delivery.waiting_bytes()
                 self._on_batch(self)
             time.sleep(_POLL_S if progress == "quiet" else backoff.remaining_s())
-        return delivery.position >= end
+        return delivery.cursor.position >= end
 
     def _is_enough(self, delivery: SpoolDelivery, progress: str, end: Position) -> bool:
         """Whether to stop: nothing is left, or everything before ``end`` is sent and the writer goes on.
@@ -182,7 +182,7 @@ class Sync:
         live = delivery.live()
         if live and is_mine(delivery.path) and self._clock() - self._taken_s < 2 * LINGER_S:
             return False
-        return progress == "quiet" or (live and delivery.position >= end)
+        return progress == "quiet" or (live and delivery.cursor.position >= end)
 
 
 def _explain(outcome: SpoolOutcome, *, whole: bool) -> None:

@@ -82,11 +82,11 @@ def _online(
 
 
 def _delivers(destination: DestinationStatus) -> bool:
-    return destination.reachable
+    return destination.problem is None
 
 
 def _has_trouble(destination: DestinationStatus) -> bool:
-    return not destination.reachable
+    return destination.problem is not None
 
 
 def _expect(directory: Path, url: str, expected: Callable[[DestinationStatus], bool]) -> None:

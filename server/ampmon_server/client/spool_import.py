@@ -47,7 +47,7 @@ def _is_ours(path: Path, known: Callable[[UUID], bool]) -> bool:
 def _is_whole(path: Path, destination: Destination, known: Callable[[UUID], bool]) -> bool:
     transport = HttpTransport(destination.url)  # it sends nothing
     delivery = SpoolDelivery(path, destination, transport, time.monotonic)
-    if delivery.position == Position(0, 0):
+    if delivery.cursor.position == Position(0, 0):
         return True
     series = delivery.series()
     return series is not None and known(series[0])
