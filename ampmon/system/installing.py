@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-import msgspec
-
-
-class _Origin(msgspec.Struct):
-    """What pip records of a distribution installed from a URL. ``dir_info`` is set for a folder."""
-
-    url: str
-    dir_info: dict[str, object] | None = None
-
 
 def install(extra: str) -> str:
     """Return "pip install 'ampmon[torch]'", or the same with the folder of the clone that ampmon came from."""
     place = "ampmon"
-    with suppress(PackageNotFoundError, OSError, msgspec.DecodeError):
-        written = distribution("ampmon").read_text("direct_url.json")
-        origin = msgspec.json.decode(written or "", type=_Origin)
-        if origin.dir_info is not None:
-            place = url2pathname(urlsplit(origin.url).path)
+    with suppress(PackageNotFoundError, OSError, ValueError):
+        # What pip records of a distribution installed from a URL. A folder has `dir_info`.
+        origin = json.loads(distribution("ampmon").read_text("direct_url.json") or "{}")
+        if "dir_info" in origin:
+            place = url2pathname(urlsplit(origin["url"]).path)
     return f"pip install '{place}[{extra}]'"
