@@ -207,10 +207,9 @@ class Feed(Reporting):
                 "duration": duration,
                 "cost": self._account.settle(duration, 0.0, iteration.spans, sampled=sampled),
             }
-            stream.ordinal += 1
             write = functools.partial(self._write, stream, iteration, more, values)
             awaited: list[Awaited] = [*copies(values), iteration]
-            stream.submit(DeferredWrite(awaited, write, iteration.brief))
+            stream.end_update(DeferredWrite(awaited, write, iteration.brief))
             self._account.handed_over(started, sampled=sampled)
 
     @property

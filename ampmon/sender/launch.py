@@ -27,7 +27,6 @@ _LOOK_AFTER_S = 1.0
 
 _lock = threading.Lock()
 _starts: dict[Path, list[float]] = {}
-_threads: dict[Path, tuple[threading.Thread, threading.Event]] = {}
 _offices: dict[Path, election.SenderLock] = {}
 _launched: list[subprocess.Popen[bytes]] = []
 
@@ -51,7 +50,9 @@ def _ensure(directory: Path) -> None:
         return  # give the last one time to take the lock
     starts.append(time.monotonic())
     if len(starts) > _STARTS_MAX or not _start_process(directory):
-        _start_thread(directory)
+        threading.Thread(
+            target=_run_in_thread, args=(directory,), name="ampmon sender", daemon=True
+        ).start()
 
 
 def _start_process(directory: Path) -> bool:
@@ -75,26 +76,7 @@ def _start_process(directory: Path) -> bool:
         return True
 
 
-def stop_thread(directory: Path) -> None:
-    """Stop the sender of ``directory`` if it is a thread of this process, and wait for it."""
-    with _lock:
-        found = _threads.pop(directory, None)
-    if found is not None:
-        thread, stop = found
-        stop.set()
-        thread.join()
-
-
-def _start_thread(directory: Path) -> None:
-    stop = threading.Event()
-    thread = threading.Thread(
-        target=_run_in_thread, args=(directory, stop), name="ampmon sender", daemon=True
-    )
-    _threads[directory] = thread, stop
-    thread.start()
-
-
-def _run_in_thread(directory: Path, stop: threading.Event) -> None:
+def _run_in_thread(directory: Path) -> None:
     # Imported here, so a training process does not load the HTTP client unless it must.
     from ampmon.sender.loop import Loop, http_transports
 
@@ -106,7 +88,7 @@ def _run_in_thread(directory: Path, stop: threading.Event) -> None:
         return
     _offices[directory] = office
     try:
-        Loop(directory, http_transports(directory)).run(stop, office.is_held)
+        Loop(directory, http_transports(directory)).run(threading.Event(), office.is_held)
     finally:
         _offices.pop(directory).resign()
 
@@ -148,9 +130,8 @@ def _after_fork_in_child() -> None:
     # The child's copy of the descriptor would hold the lock for as long as the child lives.
     for office in _offices.values():
         office.resign()
-    for state in (_starts, _threads, _offices):
+    for state in (_starts, _offices, _launched):
         state.clear()
-    _launched.clear()
 
 
 if hasattr(os, "register_at_fork"):
