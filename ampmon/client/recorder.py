@@ -54,17 +54,9 @@ class Recorder(ErrorReporter):
         self._generation = generation
         self.run_id: UUID | None = options.run_id or identity.shared_run_id(generation=generation)
         """None until the ranks have agreed on one."""
-        self.dropped = 0
-        self._quota = SpoolQuota()
-        self._reported = {"dropped": 0, "thinned": 0}
-        self._lock = threading.RLock()
-        self._queue: deque[Callable[[], object]] = deque()
-        self._busy = False
         self.streams: dict[str, Stream] = {}
         """The scalers that report to this run, in order, by name."""
         self._headers: dict[str, bytes] = {}
-        self._finishing = threading.Event()
-        self._reader = Reader(self.failed)
         self.findings = Findings(self.warn, self.failed)
         self._process = Stream(self, "")
         self.recent = self._process
@@ -77,9 +69,21 @@ class Recorder(ErrorReporter):
         self.greeted = False
         self.unwatched_losses = 0
         """Number of logged losses with a ``grad_fn``, while no scaler reports."""
+        self._start_over()
+        self._open()
+
+    def _start_over(self) -> None:
+        """Set what this process does not share with the one that it was forked from."""
+        self.dropped = 0
+        self._quota = SpoolQuota()
+        self._reported = {"dropped": 0, "thinned": 0}
+        self._lock = threading.RLock()
+        self._queue: deque[Callable[[], object]] = deque()
+        self._busy = False
+        self._finishing = threading.Event()
+        self._reader = Reader(self.failed)
         self._opened = False
         """Also False in a forked child, until it records."""
-        self._open()
 
     @property
     def thinned(self) -> int:
@@ -134,17 +138,10 @@ class Recorder(ErrorReporter):
         """Start over in a forked child. It leaves the parent's spool alone, and opens its own when it records."""
         streams = (self._process, *self.streams.values())
         _of_parents.extend((self._queue, self._reader, *(stream.restart() for stream in streams)))
-        self._lock, self._queue = threading.RLock(), deque()
-        self._busy = False
-        self._reader = Reader(self.failed)
-        self._finishing = threading.Event()
+        self._start_over()
         self._spool.abandon()
         self.findings.restart()
         self._maintenance.after_fork_in_child()
-        self.dropped = 0
-        self._quota = SpoolQuota()
-        self._reported = {"dropped": 0, "thinned": 0}
-        self._opened = False
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
