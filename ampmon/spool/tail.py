@@ -18,14 +18,7 @@ _RETIRED_MAX = 16
 _RETRIES = 64
 """If no segment can be made, the times that a frame without its header tries again per segment's length."""
 _NO_FD = -1
-_OPEN_FLAGS = (
-    os.O_WRONLY
-    | os.O_CREAT
-    | os.O_EXCL
-    | os.O_APPEND
-    | getattr(os, "O_BINARY", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-)
+_OPEN_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
 
 class SpoolTail:
@@ -214,9 +207,7 @@ class SpoolTail:
                 headers += frame.encode(
                     frame.HEADER, payload, key.encode(), salt=salt, offset=len(headers)
                 )
-            rest = headers
-            while rest:
-                rest = rest[os.write(fd, rest) :]
+            self._write_rest(fd, headers, 0)
             os.rename(unborn, path)
             self._named = True
         except OSError:

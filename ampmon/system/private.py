@@ -13,7 +13,7 @@ from pathlib import Path
 
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
-_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 class NotPrivate(OSError):

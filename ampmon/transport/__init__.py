@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
+import gzip
 import http.client
 import math
 import socket
 import ssl
 import threading
 import time
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -41,7 +41,6 @@ _COMPRESSED_FROM_BYTES = 512
 _LEVEL = 1
 _ANSWER_BYTES_MAX = 2**20
 _RETRY_AFTER_MAX_S = 300.0
-_GZIP = 16 + zlib.MAX_WBITS
 _TRANSIENT = frozenset({401, 408, 425, 429})
 _LOST = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
 _Answer: TypeAlias = tuple[int, bytes, str | None]
@@ -211,13 +210,8 @@ def _compression() -> tuple[str, Callable[[bytes], bytes]]:
     try:
         import zstandard
     except ImportError:
-        return "gzip", _gzip
+        return "gzip", lambda body: gzip.compress(body, _LEVEL)
     return "zstd", lambda body: zstandard.ZstdCompressor(level=_LEVEL).compress(body)
-
-
-def _gzip(body: bytes) -> bytes:
-    compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
-    return compressor.compress(body) + compressor.flush()
 
 
 def _acknowledgement(answer: bytes) -> wire.Ack:
