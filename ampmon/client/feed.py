@@ -21,7 +21,7 @@ from ampmon.client.iteration import Iteration, taken
 from ampmon.client.measurement import Measurer
 from ampmon.client.monitor_view import Reporting, rates, shares
 from ampmon.client.recorder import Recorder
-from ampmon.client.run import copies, number, number_or_copy
+from ampmon.client.run import have_arrived, number, number_or_copy
 from ampmon.config import Config
 from ampmon.errors import ConfigurationError
 from ampmon.probe.accelerator import capturing
@@ -33,7 +33,7 @@ from ampmon.system import signals
 from ampmon.training import outcome
 from ampmon.training.outcome import Reading
 from ampmon.training.parameters import ParameterRegistry
-from ampmon.training.series import Awaited, DeferredWrite, Stream
+from ampmon.training.series import Stream
 
 
 Names: TypeAlias = Callable[[], Mapping[int, str]]
@@ -208,8 +208,8 @@ class Feed(Reporting):
                 "cost": self._account.settle(duration, 0.0, iteration.spans, sampled=sampled),
             }
             write = functools.partial(self._write, stream, iteration, more, values)
-            awaited: list[Awaited] = [*copies(values), iteration]
-            stream.end_update(DeferredWrite(awaited, write, iteration.brief))
+            arrived = have_arrived(values)
+            stream.end_update(lambda: arrived() and iteration.ready(), write, brief=iteration.brief)
             self._account.handed_over(started, sampled=sampled)
 
     @property

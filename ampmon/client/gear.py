@@ -390,7 +390,7 @@ class PlainGear:
             schedule=monitor._linter.schedule,
             done=partial(monitor._written, nothing, stream.ordinal),
         )
-        stream.end_update(pending)
+        pending.submit()
 
 
 def called(call: int) -> int:

@@ -24,7 +24,7 @@ from ampmon.probe.ring import Readback
 from ampmon.probe.timing import TimedSpan
 from ampmon.training import outcome
 from ampmon.training.outcome import AnyReading, Reading
-from ampmon.training.series import DeferredWrite, Stream
+from ampmon.training.series import Stream
 
 
 _STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
@@ -193,10 +193,9 @@ class PendingUpdate:
     manual: bool = False
     infers_skips: bool = False
 
-    @property
-    def brief(self) -> bool:
-        """Whether it holds no sample."""
-        return self.iteration.brief
+    def submit(self) -> None:
+        """Write the record once its values are on the host, and begin the next update. Does not wait."""
+        self.stream.end_update(self.ready, self.write, brief=self.iteration.brief)
 
     def ready(self) -> bool:
         """Whether all values are on the host. Does not wait."""
@@ -268,7 +267,7 @@ def report_move(stream: Stream, before: AnyReading, after: AnyReading, manual: b
             scale_after=plain(after.result().scale),
         )
 
-    stream.submit(DeferredWrite((before, after), write))
+    stream.submit(lambda: before.ready() and after.ready(), write)
 
 
 def plain(value: float) -> float | str:

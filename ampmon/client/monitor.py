@@ -287,7 +287,7 @@ class Monitor(MonitorProperties):
             done=partial(self._written, check, stream.ordinal),
         )
         self._order.updated()
-        stream.end_update(pending)
+        pending.submit()
         if self._description.is_old(scaler, stream.ordinal):
             self._describe(scaler)
         self._account.handed_over(started, sampled=sampled)

@@ -16,7 +16,7 @@ from ampmon.client import current_run
 from ampmon.client.recorder import Recorder
 from ampmon.config import clean_name
 from ampmon.system import signals
-from ampmon.training.series import DeferredWrite, Stream
+from ampmon.training.series import Stream
 
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
         _leave_out_what_is_beyond(run, kept)
         if kept or not values:
             write = partial(_write, run, stream, ordinal, user_step, kept)
-            stream.submit(DeferredWrite(copies(kept.values()), write))
+            stream.submit(have_arrived(kept.values()), write)
         if not run.streams:
             _look_for_fp16(run, values)
     except Exception as error:
@@ -234,9 +234,10 @@ def _is_on_device(value: Any) -> bool:
     return getattr(getattr(value, "device", None), "type", "cpu") != "cpu"
 
 
-def copies(values: Iterable[float | Readback]) -> list[Readback]:
-    """The values that may still be on their way from a device."""
-    return [value for value in values if not isinstance(value, float)]
+def have_arrived(values: Iterable[float | Readback]) -> Callable[[], bool]:
+    """A function that says whether all values are on the host. It does not wait."""
+    copies = [value for value in values if not isinstance(value, float)]
+    return lambda: all(copy.ready() for copy in copies)
 
 
 def number(value: float | Readback) -> float:

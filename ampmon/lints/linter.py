@@ -297,7 +297,8 @@ class Linter:
         if self._suspect:
             self._suspect = False
             optimizers = [optimizer for each in seen.values() if (optimizer := each.optimizer())]
-            self._reporter.submit(look(optimizers, self._name, self._reporter))
+            pending = look(optimizers, self._name, self._reporter)
+            self._reporter.submit(pending.ready, pending.write)
 
     def _look_at(self, seen: _SeenOptimizer) -> None:
         if (watcher := seen.watcher) is None:

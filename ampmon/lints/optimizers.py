@@ -231,7 +231,6 @@ class PendingLook:
 
     reporter: LintReporter
     parts: list[tuple[list[str], Readback]]
-    brief = False
 
     def ready(self) -> bool:
         return all(flags.ready() for _, flags in self.parts)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ampmon.training.series import Deferred, Stream
+from ampmon.training.series import Stream
 from ampmon.wire import Severity
 
 
@@ -266,10 +266,10 @@ class LintReporter:
         """Whether the lint was already reported."""
         return rule in self._reported
 
-    def submit(self, look: Deferred) -> None:
+    def submit(self, ready: Callable[[], bool], look: Callable[[], None]) -> None:
         """Submit a check that waits for values from a device."""
         if self._stream is not None:
-            self._stream.submit(look)
+            self._stream.submit(ready, look, brief=False)
 
     def say(self, rule: str, parameters: Sequence[str] = (), **values: object) -> None:
         """Report a lint once. ``values`` fill the placeholders of its texts."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Collection
+from typing import Any, Protocol, TypeAlias
 
 from ampmon import wire
 
 
+Ready: TypeAlias = Callable[[], bool]
+"""Whether all values of a record are on the host. Does not wait."""
+Write: TypeAlias = Callable[[], None]
+"""Writes a record. Waits for values that are not on the host yet."""
 _POLL_S = 0.005
 
 
@@ -29,39 +32,6 @@ class Sink(Protocol):
         """Whether all work passed to `later` is done."""
 
 
-class Deferred(Protocol):
-    """A record with values that may still be on their way from a device."""
-
-    @property
-    def brief(self) -> bool:
-        """Whether writing it takes no longer than waking a thread to do so."""
-
-    def ready(self) -> bool:
-        """Whether `write` would not wait."""
-
-    def write(self) -> None:
-        """Write the record."""
-
-
-class Awaited(Protocol):
-    """A value that may still be on its way from a device."""
-
-    def ready(self) -> bool:
-        """Whether it is on the host. Does not wait."""
-
-
-@dataclass(slots=True)
-class DeferredWrite:
-    """A `Deferred` that calls ``write`` once all that it waits for is on the host."""
-
-    awaited: Sequence[Awaited]
-    write: Callable[[], None]
-    brief: bool = True
-
-    def ready(self) -> bool:
-        return all(each.ready() for each in self.awaited)
-
-
 class Stream:
     """The source of a series of records: a scaler of this process or, with an empty name, the process itself."""
 
@@ -73,38 +43,39 @@ class Stream:
         self.updating = False
         """Whether `scale()` was called since the last update."""
         self.seq = 0
-        self._waiting: deque[Deferred] = deque()
+        self._waiting: deque[tuple[Ready, Write, bool]] = deque()
 
     @property
     def idle(self) -> bool:
         return not self._waiting and self._sink.idle()
 
-    def submit(self, record: Deferred) -> None:
+    def submit(self, ready: Ready, write: Write, *, brief: bool = True) -> None:
         """Write a record once its values are on the host, after those submitted before it. Does not wait.
 
-        If they are there already, as on a CPU, it is written before this returns. Each later call checks the waiting
-        records: it writes ready ones that are brief, and leaves others to another thread.
+        If they are there already, as on a CPU, ``write`` is called before this returns. Each later call checks the
+        waiting records. It writes ready ones that are ``brief``, and leaves those that take longer than waking a thread
+        to another thread.
         """
-        if self.idle and record.ready():
-            record.write()
+        if self.idle and ready():
+            write()
         else:
-            self._waiting.append(record)
+            self._waiting.append((ready, write, brief))
             self.drain()
 
-    def end_update(self, record: Deferred) -> None:
+    def end_update(self, ready: Ready, write: Write, *, brief: bool) -> None:
         """Submit an update's record and begin the next update."""
         self.ordinal += 1
         self.updating = False
-        self.submit(record)
+        self.submit(ready, write, brief=brief)
 
     def drain(self) -> None:
         """Write the waiting records that are ready, in order, on this thread or another."""
-        while self._waiting and self._waiting[0].ready():
-            record = self._waiting.popleft()
-            if record.brief and self._sink.idle():
-                record.write()
+        while self._waiting and self._waiting[0][0]():
+            _, write, brief = self._waiting.popleft()
+            if brief and self._sink.idle():
+                write()
             else:
-                self._sink.later(record.write)
+                self._sink.later(write)
 
     def close(self, deadline: float, *, clock: Callable[[], float] = time.monotonic) -> int:
         """Write the waiting records until ``deadline``, a time of ``clock``. Return how many were lost.
@@ -113,10 +84,10 @@ class Stream:
         """
         lost = 0
         while self._waiting:
-            record = self._waiting[0]
+            ready, write, _ = self._waiting[0]
             try:
-                if record.ready():
-                    record.write()
+                if ready():
+                    write()
                 elif clock() < deadline:
                     time.sleep(_POLL_S)
                     continue
@@ -137,7 +108,7 @@ class Stream:
         """Write an event; ``detail`` must be plain data."""
         self.put(wire.Event, kind=kind, ordinal=ordinal, detail=detail)
 
-    def restart(self) -> Collection[Deferred]:
+    def restart(self) -> Collection[object]:
         """Begin again as a stream of another attempt. Return the waiting records: the caller keeps them alive."""
         self.ordinal = self.seq = 0
         waiting, self._waiting = self._waiting, deque()

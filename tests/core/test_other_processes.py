@@ -147,7 +147,8 @@ from ampmon.client.recorder import Recorder
 
 class Record:
     # Stands for one with a CUDA event, whose destructor ends a forked process.
-    brief = False
+    def submit(self, stream):
+        stream.submit(self.ready, self.write, brief=False)
 
     def ready(self):
         return ready
@@ -167,13 +168,13 @@ recorder = process.ensure()
 stream = recorder.stream(None)
 ready = False
 for _ in range(4):
-    stream.submit(Record())
-    recorder.recent.submit(Record())
+    Record().submit(stream)
+    Record().submit(recorder.recent)
 ready = True
 stream.drain()
 held.wait()
 ready = False
-stream.submit(Record())
+Record().submit(stream)
 child = os.fork()
 if child == 0:
     ampmon.log({"loss": 1.0})

@@ -48,11 +48,11 @@ def test_what_lags_is_written_by_the_reader(data_directory: Path) -> None:
     records = [Arrival(stream, text) for text in ("a", "b", "c", "d")]
     records[0].arrived = True
     for record in records[:3]:
-        stream.submit(record)
+        stream.submit(record.ready, record.write, brief=record.brief)
     assert records[0].writer == [threading.current_thread().name]
     for record in records[1:]:
         record.arrived = True
-    stream.submit(records[3])
+    stream.submit(records[3].ready, records[3].write, brief=records[3].brief)
     kinds = [event.kind for event in recording(data_directory).messages if hasattr(event, "kind")]
     assert [kind for kind in kinds if kind in "abcd"] == ["a", "b", "c", "d"]
     assert {name for record in records[1:] for name in record.writer} == {"ampmon-reader"}
@@ -68,7 +68,7 @@ def test_a_record_that_fails_is_counted(data_directory: Path) -> None:
 
     def arrive() -> Recording:
         for record in records:
-            stream.submit(record)
+            stream.submit(record.ready, record.write, brief=record.brief)
         for record in records:
             record.arrived = True
         stream.drain()

@@ -57,7 +57,6 @@ class Note:
     stream: Stream
     text: str
     arrived: bool
-    brief = True
 
     def ready(self) -> bool:
         return self.arrived
@@ -71,8 +70,9 @@ def test_a_record_waits_for_those_before_it() -> None:
     paper = Paper()
     stream = Stream(paper, "scaler")
     slow = Note(stream, "slow", arrived=False)
-    stream.submit(slow)
-    stream.submit(Note(stream, "quick", arrived=True))
+    quick = Note(stream, "quick", arrived=True)
+    stream.submit(slow.ready, slow.write)
+    stream.submit(quick.ready, quick.write)
     assert paper.records == []
     slow.arrived = True
     stream.drain()
@@ -110,7 +110,7 @@ def test_the_end_waits_for_a_device_but_not_for_ever() -> None:
         Note(stream, "quick", arrived=True),
         Never(stream, "never", arrived=False),
     ):
-        stream.submit(record)
+        stream.submit(record.ready, record.write)
     assert stream.close(1.0, clock=clock) == 2
     assert [record.kind for record in paper.records] == ["late", "quick"]
 
@@ -169,15 +169,13 @@ def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
         before=on_device(4.0, 11, 1.0),
     )
     told: list[tuple[Any, ...]] = []
-    stream.submit(
-        pending(
-            stream=stream,
-            ordinal=3,
-            iteration=iteration,
-            after=on_device(2.0, 0),
-            done=lambda *said: told.append(said),
-        )
-    )
+    pending(
+        stream=stream,
+        ordinal=3,
+        iteration=iteration,
+        after=on_device(2.0, 0),
+        done=lambda *said: told.append(said),
+    ).submit()
     (update,) = paper.records
     assert (update.scale, update.scale_after, update.event) == (4.0, 2.0, "backoff")
     (step,) = update.optimizers
@@ -201,15 +199,13 @@ def test_a_long_list_of_culprits_is_cut_and_counted() -> None:
         culprits={(7, torch.device("cpu")): [PendingCulprits(None, lambda _: counted)]},
         before=Reading(4.0, 0, [True]),
     )
-    stream.submit(
-        pending(
-            stream=stream,
-            ordinal=0,
-            iteration=iteration,
-            after=Reading(2.0, 0, []),
-            done=print,
-        )
-    )
+    pending(
+        stream=stream,
+        ordinal=0,
+        iteration=iteration,
+        after=Reading(2.0, 0, []),
+        done=print,
+    ).submit()
     step = paper.records[0].optimizers[0]
     assert len(step.culprits) == CULPRITS_MAX
     assert step.culprit_parameters == 100
