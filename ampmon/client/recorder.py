@@ -286,13 +286,6 @@ class Recorder(ErrorReporter):
         """Write an event of the process itself; ``detail`` must be plain data."""
         self._process.event(kind, **detail)
 
-    def disabled(self, scaler: str, loss: Any, call: Call | None) -> None:
-        """Say once what to do about a disabled scaler, when it gets its first loss. Never raises."""
-        words = f"this {scaler} is disabled"
-        if not self.unscaled(loss, words, call):
-            why = "(no CUDA here, or enabled=False, as for bf16), so there is nothing to measure."
-            self.warn("disabled", f'ampmon: {words} {why} On a CPU write GradScaler("cpu").')
-
     def unscaled(self, loss: Any, why: str, call: Call | None = None) -> bool:
         """Warn, and return True, if a loss that no watched scaler scales is computed in fp16. Never raises."""
         from ampmon.lints import say_unscaled

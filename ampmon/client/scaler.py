@@ -17,6 +17,7 @@ import torch
 from ampmon import wire
 from ampmon.client import current_run
 from ampmon.client.monitor import Monitor
+from ampmon.client.recorder import Recorder
 from ampmon.client.troubles import warn
 from ampmon.config import Config
 from ampmon.errors import ConfigurationError
@@ -221,9 +222,11 @@ def _attach(
 
 def _see_unscaled(scaler: Any, loss: Any) -> None:
     """Warn about a disabled scaler. The dtype and device of its first loss decide what the warning says."""
-    run = scaler.__dict__.pop(_UNSEEN)
-    call: Call | None = scaler.__dict__.get(_OPTIONS, {}).get("call")
-    run.disabled(type(scaler).__name__, loss, call)
+    run: Recorder = scaler.__dict__.pop(_UNSEEN)
+    words = f"this {type(scaler).__name__} is disabled"
+    if not run.unscaled(loss, words, scaler.__dict__.get(_OPTIONS, {}).get("call")):
+        why = "(no CUDA here, or enabled=False, as for bf16), so there is nothing to measure."
+        run.warn("disabled", f'ampmon: {words} {why} On a CPU write GradScaler("cpu").')
 
 
 def _check(model: Models, monitor: Config | None, on_finding: OnFinding | None) -> None:
