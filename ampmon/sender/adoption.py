@@ -10,19 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ampmon.identity import Fate, ProcessIdentity
-from ampmon.spool import (
-    Cursor,
-    Destination,
-    claim,
-    claimant_of,
-    is_closed,
-    is_mine,
-    last_changed,
-    last_written,
-    segments,
-    spools,
-    time_at,
-)
+from ampmon.spool import Cursor, Destination, is_closed, layout
 
 
 ASK_EVERY_S = 0.5
@@ -77,15 +65,15 @@ class WriterLiveness:
         return (
             self._fate == "unknown"
             and self._clock() >= self._settled_s
-            and claimant_of(self._path) is not None
+            and layout.claimant_of(self._path) is not None
             # `time_at` also changes the spool, which shows others that the claimant is still at work.
-            and time_at(self._path) - last_written(self._path) >= SILENT_S
+            and layout.time_at(self._path) - layout.last_written(self._path) >= SILENT_S
         )
 
 
 def is_silent(path: Path) -> bool:
     """Whether the spool at ``path`` was not written, sent or taken over for `SILENT_S`. Raises OSError."""
-    return time_at(path.parent) - last_changed(path) >= SILENT_S
+    return layout.time_at(path.parent) - layout.last_changed(path) >= SILENT_S
 
 
 class OwnedElsewhere(Exception):
@@ -97,13 +85,13 @@ def adopt(path: Path, destination: Destination) -> Path | None:
 
     Only this machine's one sender calls it. Spools of the machine's own processes keep their name. Raises OSError.
     """
-    claimant = claimant_of(path)
+    claimant = layout.claimant_of(path)
     process = claimant or destination.process
-    if is_mine(path):
+    if layout.is_mine(path):
         return path
     if claimant is None and process.fate() != "unknown":
         return path
-    return claim(path) if _is_abandoned(path, process) else None
+    return layout.claim(path) if _is_abandoned(path, process) else None
 
 
 def _is_abandoned(path: Path, process: ProcessIdentity) -> bool:
@@ -116,7 +104,7 @@ def _is_abandoned(path: Path, process: ProcessIdentity) -> bool:
         return fate == "gone"
     status = path.parent.parent / "senders" / process.place() / "status"
     try:
-        heard_s = time_at(path.parent) - status.stat().st_mtime
+        heard_s = layout.time_at(path.parent) - status.stat().st_mtime
     except FileNotFoundError:
         heard_s = SILENT_S
     return heard_s >= LINGER_S and is_silent(path)
@@ -127,8 +115,8 @@ def take(path: Path, destination: Destination, *, sender_at_work: bool) -> Path:
 
     Raises OwnedElsewhere with the reason if another process sends it, and OSError.
     """
-    claimant = claimant_of(path)
-    if is_mine(path):
+    claimant = layout.claimant_of(path)
+    if layout.is_mine(path):
         return path
     process = claimant or destination.process
     may_live = not _is_abandoned(path, process)
@@ -140,7 +128,7 @@ def take(path: Path, destination: Destination, *, sender_at_work: bool) -> Path:
                 f"process {destination.process.pid} is writing it, and its sender is running"
             )
         return path
-    taken = claim(path)
+    taken = layout.claim(path)
     if taken is None:
         raise OwnedElsewhere("another process has just taken it over")
     return taken
@@ -150,7 +138,9 @@ def orphans(directory: Path) -> dict[str, int]:
     """Spools of a data directory that no living process sends, with their unsent bytes. Reads little; never raises."""
     try:
         return {
-            path.name: Cursor.bytes_left(path) for path in spools(directory) if _is_orphan(path)
+            path.name: Cursor.bytes_left(path)
+            for path in layout.spools(directory)
+            if _is_orphan(path)
         }
     except OSError:
         return {}
@@ -158,6 +148,6 @@ def orphans(directory: Path) -> dict[str, int]:
 
 def _is_orphan(path: Path) -> bool:
     destination = Destination.read(path)
-    if destination is None or destination.mode != "online" or not segments(path):
+    if destination is None or destination.mode != "online" or not layout.segments(path):
         return False
-    return _is_abandoned(path, claimant_of(path) or destination.process)
+    return _is_abandoned(path, layout.claimant_of(path) or destination.process)

@@ -25,10 +25,7 @@ from ampmon.spool import (
     Position,
     SpoolEntry,
     SpoolReader,
-    bytes_behind,
-    discard_segments,
-    remove,
-    segments,
+    layout,
 )
 from ampmon.system import private
 from ampmon.transport import BLAMES_THE_BATCH, TOO_LARGE, Transport
@@ -92,7 +89,7 @@ class SpoolDelivery:
 
     def waiting_bytes(self) -> int:
         """Bytes on disk that are not acknowledged."""
-        return bytes_behind(self.path, self.cursor.position)
+        return layout.bytes_behind(self.path, self.cursor.position)
 
     def limit(self, bytes_max: int) -> None:
         """Limit a batch to ``bytes_max`` bytes of records. May be called from another thread."""
@@ -136,7 +133,7 @@ class SpoolDelivery:
     def _leave(self) -> Progress:
         """Remove a spool whose run can no longer be known, unless it holds a record."""
         if not self._settled.keeps_records() and not self._holds_a_record():
-            remove(self.path)
+            layout.remove(self.path)
         return "done"
 
     def _holds_a_record(self) -> bool:
@@ -297,9 +294,9 @@ class CursorKeeper:
     def remove(self) -> None:
         """Free the disk space of a delivered spool, except for records set aside. Raises OSError."""
         if not self.keeps_records():
-            remove(self._path)
+            layout.remove(self._path)
             return
-        last = segments(self._path)[-1:]
+        last = layout.segments(self._path)[-1:]
         if last:
             self._move(Position(last[0] + 1, 0))
 
@@ -319,7 +316,7 @@ class CursorKeeper:
         if durable:
             self._durable_s = now_s
         if next_segment:
-            discard_segments(self._path, before=end.segment)
+            layout.discard_segments(self._path, before=end.segment)
 
 
 def _is_finish(payload: bytes) -> bool:

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from ampmon.identity import place
-from ampmon.spool import time_at
+from ampmon.spool import layout
 from ampmon.system import private
 
 
@@ -56,7 +56,7 @@ def forget(directory: Path) -> None:
     A live sender writes its status every second. A suspended one finds its lock file gone, and ends.
     """
     folder = home(directory).parent
-    now_s = time_at(folder)
+    now_s = layout.time_at(folder)
     for each in folder.iterdir():
         changed_s = max(path.stat().st_mtime for path in (each, *each.glob("*")))
         if each != home(directory) and now_s - changed_s >= _FORGOTTEN_S:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from ampmon.sender import election
 from ampmon.sender.statusfile import status
-from ampmon.spool import Cursor, Destination, attempt_directory, spools_of
+from ampmon.spool import Cursor, Destination, layout
 from ampmon.system import interpreter
 
 
@@ -99,7 +99,7 @@ def wait_until_sent(directory: Path, attempt_id: UUID, deadline_s: float) -> boo
     Blocks for no longer, and returns at once if the sender reports a problem with the server. What is left stays on
     disk, and the sender goes on.
     """
-    destination = Destination.read(attempt_directory(directory, attempt_id))
+    destination = Destination.read(layout.attempt_directory(directory, attempt_id))
     now_s = time.monotonic()
     deadline_s += now_s
     look_after_s = now_s + _LOOK_AFTER_S
@@ -118,10 +118,10 @@ def wait_until_sent(directory: Path, attempt_id: UUID, deadline_s: float) -> boo
 
 
 def _is_sent(directory: Path, attempt_id: UUID) -> bool:
-    paths = spools_of(directory, attempt_id)
+    paths = layout.spools_of(directory, attempt_id)
     sent = all(Cursor.bytes_left(path) == 0 for path in paths)
     # A spool that was taken over meanwhile is not gone: it has another name.
-    return sent and set(spools_of(directory, attempt_id)) <= set(paths)
+    return sent and set(layout.spools_of(directory, attempt_id)) <= set(paths)
 
 
 def _after_fork_in_child() -> None:

@@ -18,7 +18,7 @@ from ampmon.sender.delivery import BATCH_BYTES_MAX, SpoolDelivery
 from ampmon.sender.destination_worker import DestinationWorker
 from ampmon.sender.election import forget, home
 from ampmon.sender.statusfile import SenderStatus, clear_status
-from ampmon.spool import Destination, remove, segments, spools
+from ampmon.spool import Destination, layout
 from ampmon.system import private
 from ampmon.transport import HttpTransport, Transport
 
@@ -109,7 +109,7 @@ class Loop:
         if changed_ns == self._spool_changed_ns and now_s - self._looked_s < _LOOK_EVERY_S:
             return
         self._spool_changed_ns, self._looked_s = changed_ns, now_s
-        for path in spools(self._directory):
+        for path in layout.spools(self._directory):
             if path.name not in self._seen and self._not_ours_until_s.get(path.name, 0.0) <= now_s:
                 self._meet(path)
 
@@ -119,8 +119,8 @@ class Loop:
             # Left by a sender that was killed while removing it. A spool gets its name once it has files.
             with contextlib.suppress(OSError):
                 path.rmdir()
-            if not segments(path) and is_silent(path):
-                remove(path)
+            if not layout.segments(path) and is_silent(path):
+                layout.remove(path)
             self._not_ours_until_s[path.name] = self._clock() + _LOOK_EVERY_S
             return
         if destination.mode != "online":

@@ -12,16 +12,7 @@ from ampmon.sender import election
 from ampmon.sender.adoption import OwnedElsewhere, take
 from ampmon.sender.backoff import LOCAL_FIRST_S, Backoff
 from ampmon.sender.delivery import SpoolDelivery
-from ampmon.spool import (
-    Cursor,
-    Destination,
-    Position,
-    attempt_id_of,
-    end_of,
-    is_mine,
-    segments,
-    spools_in,
-)
+from ampmon.spool import Cursor, Destination, Position, layout
 from ampmon.transport import Transport
 
 
@@ -52,11 +43,11 @@ class SpoolOutcome:
 
 def spools_at(directory: Path) -> list[Path] | None:
     """The spools of a data directory, a folder of spools or a single spool. None for anything else. Raises OSError."""
-    if attempt_id_of(directory) is not None and directory.is_dir():
+    if layout.attempt_id_of(directory) is not None and directory.is_dir():
         return [directory]
     if (directory / "spool").is_dir():
-        return spools_in(directory / "spool")
-    return spools_in(directory) or None
+        return layout.spools_in(directory / "spool")
+    return layout.spools_in(directory) or None
 
 
 class Sync:
@@ -108,7 +99,7 @@ class Sync:
         path = outcome.path
         destination = Destination.read(path)
         try:
-            if not path.exists() or not segments(path):
+            if not path.exists() or not layout.segments(path):
                 outcome.left_bytes = 0  # already sent
                 return None
             if destination is None:
@@ -148,7 +139,7 @@ class Sync:
 
     def _deliver(self, delivery: SpoolDelivery, outcome: SpoolOutcome) -> bool:
         """Send what a spool holds now, since a live process may write forever. Return whether all of it was sent."""
-        end = end_of(delivery.path)
+        end = layout.end_of(delivery.path)
         backoff, tries = Backoff(self._clock, first_s=LOCAL_FIRST_S), 0
         before = delivery.cursor.rejected, delivery.cursor.corrupt
         progress = ""
@@ -180,7 +171,7 @@ class Sync:
         Waits up to 4 s after a spool was taken over from a writer that was only silent.
         """
         live = delivery.live()
-        if live and is_mine(delivery.path) and self._clock() - self._taken_s < 2 * LINGER_S:
+        if live and layout.is_mine(delivery.path) and self._clock() - self._taken_s < 2 * LINGER_S:
             return False
         return progress == "quiet" or (live and delivery.cursor.position >= end)
 
