@@ -16,11 +16,10 @@ from ampmon.numerics.histogram import Statistics
 from ampmon.probe import attribution, host
 from ampmon.probe.attribution import LossCopy
 from ampmon.probe.budget import TimeAllowance
-from ampmon.probe.device import DeviceProbe
+from ampmon.probe.device import DeviceProbe, RepeatableCount
 from ampmon.probe.gpu.kernels import UNSCALED
 from ampmon.probe.gpu.loading import NotReady
 from ampmon.probe.gradients import local_gradients, plain_gradients, replicas
-from ampmon.probe.repeat_count import RepeatableCount
 from ampmon.probe.ring import Readback
 from ampmon.probe.timing import Baseline, DeviceTimer, TimedSpan, joined
 from ampmon.training import outcome
