@@ -101,14 +101,11 @@ class Cache:
         _prepare(gradients)
         return self._measure(gradients, UNSCALED, found_inf, inv_scale, ready)
 
-    def culprits(self, gradients: Sequence[torch.Tensor], found_inf: torch.Tensor) -> torch.Tensor:
-        """Return the counts of inf and NaN, int64 [n, 2]. If ``found_inf`` is 0 they are 0, and no gradient is read."""
-        return self.asking(gradients)(found_inf)
-
     def asking(self, gradients: Sequence[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Return `culprits` of these gradients as a function of found_inf.
+        """Return a function of found_inf that counts inf and NaN, int64 [n, 2].
 
-        Call it on this stream, and only while all gradients keep their addresses.
+        If found_inf is 0, the counts are 0, and no gradient is read. Call it on this stream, and only while all
+        gradients keep their addresses.
         """
         _prepare(gradients)
         table = self._table(gradients, MEASURED)
