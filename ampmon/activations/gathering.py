@@ -21,12 +21,11 @@ from ampmon.probe import eager, host
 from ampmon.probe.accelerator import current_stream, is_asynchronous, on
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gpu.loading import NotReady
-from ampmon.probe.gradients import local_elements
+from ampmon.probe.gradients import MEASURED, local_elements
 from ampmon.probe.ring import Readback
 
 
 _DEPTH_MAX = 8
-_DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
 _Owner: TypeAlias = tuple[int, int]
@@ -341,7 +340,7 @@ def _counts(tensor: torch.Tensor) -> bool:
 
 def _has_values(tensor: torch.Tensor) -> bool:
     return (
-        tensor.dtype in _DTYPES
+        tensor.dtype in MEASURED
         and tensor.layout == torch.strided
         and tensor.numel() > 0
         and not (tensor.is_meta or tensor.is_inference())

@@ -7,10 +7,11 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from ampmon import wire
-from ampmon.numerics.histogram import Statistics
+from ampmon.numerics.histogram import Ints, Statistics
 from ampmon.probe.gradients import MEASURED, local_elements
 from ampmon.probe.ring import Readback
 from ampmon.wire import Culprit
@@ -50,8 +51,8 @@ def from_flags(magnitudes: torch.Tensor, indices: Sequence[int]) -> list[Culprit
     return culprits
 
 
-def from_counts(counts: torch.Tensor, indices: Sequence[int]) -> list[Culprit]:
-    """Return the culprits among n gradients, from a kernel's counts of inf and NaN: int64 [n, 2], on the host."""
+def from_counts(counts: torch.Tensor | Ints, indices: Sequence[int]) -> list[Culprit]:
+    """Return the culprits among n gradients, from counts of their inf and NaN: int64 [n, 2], on the host."""
     return [
         Culprit(index, inf, nan)
         for index, (inf, nan) in zip(indices, counts.tolist(), strict=True)
@@ -61,12 +62,8 @@ def from_counts(counts: torch.Tensor, indices: Sequence[int]) -> list[Culprit]:
 
 def from_statistics(statistics: Statistics) -> list[Culprit]:
     """Return the culprits, from statistics that cover every element of each gradient."""
-    columns = (statistics.parameters, statistics.inf, statistics.nan)
-    return [
-        Culprit(index, inf, nan)
-        for index, inf, nan in zip(*(column.tolist() for column in columns), strict=True)
-        if inf or nan
-    ]
+    counts = np.stack([statistics.inf, statistics.nan], axis=1)
+    return from_counts(counts, statistics.parameters.tolist())
 
 
 ELEMENTS_MAX = 1024
@@ -107,7 +104,10 @@ class LossCopy:
             # without dimensions.
             scaled = each.dtype if each.dim() else torch.promote_types(each.dtype, torch.float32)
             known.setdefault((each.device, each.dtype, scaled), []).append(each.reshape(-1))
-        self._copies = [(scaled, _fetched(parts)) for (_, _, scaled), parts in known.items()]
+        self._copies = [
+            (scaled, Readback(parts[0] if len(parts) == 1 else torch.cat(parts)))
+            for (_, _, scaled), parts in known.items()
+        ]
 
     def ready(self) -> bool:
         """Return whether the values are on the host. Does not wait."""
@@ -127,7 +127,3 @@ class LossCopy:
         if not (self._complete and self._copies):
             return None
         return "overflowed" if overflowed else "finite"
-
-
-def _fetched(parts: list[torch.Tensor]) -> Readback:
-    return Readback(parts[0] if len(parts) == 1 else torch.cat(parts))

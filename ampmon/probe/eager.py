@@ -10,12 +10,11 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN, Statistics, no_runs
 from ampmon.numerics.packed import AMAX, COUNTS, HISTOGRAM, SUM_SQUARES
-from ampmon.probe.gradients import flatten
+from ampmon.probe.gradients import flatten, widened
 from ampmon.probe.ring import upload
 
 
@@ -82,7 +81,7 @@ def _launch_block(chunks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tor
     The first bin also counts zeros, the last also inf and NaN. Without fp64, elements are divided by the power of two
     at or below the largest magnitude before they are squared.
     """
-    wide = _with_exponent(chunks)
+    wide = widened(chunks)
     magnitude = wide.abs()
     bits, shift, field, bias = (
         (torch.int64, 52, 2047, 1023)
@@ -159,17 +158,7 @@ def _bits(values: torch.Tensor) -> torch.Tensor:
 def unpack(packed: torch.Tensor, indices: Sequence[int]) -> Statistics:
     """Return the statistics that `launch` packed, from a host copy of its int64 [n, WIDTH]."""
     counts = packed.numpy().copy()
-    return _statistics(counts, counts.view(np.float64), indices)
-
-
-def _with_exponent(block: torch.Tensor) -> torch.Tensor:
-    """Widen half precision, exactly, so that values have fp32's or fp64's exponent field."""
-    return block if block.dtype in (torch.float32, torch.float64) else block.float()
-
-
-def _statistics(
-    counts: npt.NDArray[np.int64], values: npt.NDArray[np.float64], indices: Sequence[int]
-) -> Statistics:
+    values = counts.view(np.float64)
     return Statistics(
         parameters=np.asarray(indices, np.int32),
         **dict(zip(COUNTS, counts[:, :AMAX].T, strict=True)),

@@ -148,6 +148,11 @@ def _is_dense(tensor: torch.Tensor) -> bool:
     return True
 
 
+def widened(elements: torch.Tensor) -> torch.Tensor:
+    """Widen half precision, exactly, so that values have fp32's or fp64's exponent field."""
+    return elements if elements.dtype in (torch.float32, torch.float64) else elements.float()
+
+
 def sample_runs(
     tensor: torch.Tensor, elements: int, generator: np.random.Generator
 ) -> torch.Tensor:

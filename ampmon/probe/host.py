@@ -2,7 +2,8 @@
 
 Reading a gradient from memory takes a CPU as long as unscaling it, so the number of reads matters most. Large tensors
 are cut into blocks that fit into the cache. Small ones are joined, so that a pass over many of them costs one call.
-Nothing here keeps a gradient alive, reads a clock or changes anything."""
+Nothing here keeps a gradient alive, reads a clock or changes anything.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ import torch
 from ampmon.numerics.formats import FP16
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN, RUN, SMALL, Ints, Statistics
 from ampmon.numerics.sampling_error import run_counts
-from ampmon.probe.gradients import flatten, sample_runs
+from ampmon.probe.gradients import flatten, sample_runs, widened
 
 
 _BLOCK = 1 << 17
@@ -78,7 +79,8 @@ class _Block:
         self.rows = rows
         self.sampled = sampled
         self.lengths = [len(part) for part in parts]
-        self.elements = _wide(parts[0]) if len(parts) == 1 else torch.cat(list(map(_wide, parts)))
+        wide = [widened(part) for part in parts]
+        self.elements = wide[0] if len(wide) == 1 else torch.cat(wide)
 
 
 def _blocks(drawn: _Drawn) -> Iterator[_Block]:
@@ -97,11 +99,6 @@ def _blocks(drawn: _Drawn) -> Iterator[_Block]:
             length, kind = length + len(part), of_kind
     if parts:
         yield _Block(rows, parts, sampled=kind[0])
-
-
-def _wide(part: torch.Tensor) -> torch.Tensor:
-    """Widen half precision, exactly, so that values have fp32's or fp64's exponent field."""
-    return part if part.dtype in (torch.float32, torch.float64) else part.float()
 
 
 class _Sums:
