@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
@@ -17,6 +17,7 @@ from ampmon.probe.gradients import addresses, plain_gradients
 from ampmon.probe.ring import Readback
 
 
+T = TypeVar("T")
 Asking: TypeAlias = Callable[[torch.Tensor], Readback | None]
 
 
@@ -54,14 +55,10 @@ class DeviceProbe:
         They are int64 [n, WIDTH] on that device. Here and in `unscale`, ``ready`` is called once a kernel is prepared,
         before it is enqueued. Raises `NotReady`.
         """
+        packed = None
         if self.fuses(gradients[0].device):
-            try:
-                return self._kernels.statistics(gradients, ready)
-            except NotReady:
-                raise
-            except Exception as error:
-                self._failed(error)
-        return eager.launch(gradients)
+            packed = self._tried(self._kernels.statistics, gradients, ready)
+        return eager.launch(gradients) if packed is None else packed
 
     def unscale(
         self,
@@ -77,9 +74,8 @@ class DeviceProbe:
         gradients untouched, if the kernels fail.
         """
         try:
-            return self._kernels.unscale(gradients, found_inf, inv_scale, ready)
-        except Exception as error:
-            self._failed(error)
+            return self._tried(self._kernels.unscale, gradients, found_inf, inv_scale, ready)
+        except NotReady:
             return None
 
     def culprits(self, gradients: Sequence[torch.Tensor]) -> Asking | None:
@@ -89,38 +85,27 @@ class DeviceProbe:
         stream while no gradient moves. Returns None if no kernel runs; the function returns None if its kernel fails.
         Both raise `NotReady`.
         """
-        if self.fuses(gradients[0].device):
-            try:
-                return partial(self._asked, self._kernels.asking(gradients))
-            except NotReady:
-                raise
-            except Exception as error:
-                self._failed(error)
-        return None
+        if not self.fuses(gradients[0].device):
+            return None
+        if (count := self._tried(self._kernels.asking, gradients)) is None:
+            return None
+        return partial(self._tried, lambda found_inf: Readback(count(found_inf)))
 
-    def _asked(
-        self, count: Callable[[torch.Tensor], torch.Tensor], found_inf: torch.Tensor
-    ) -> Readback | None:
+    def _tried(self, kernel: Callable[..., T], *arguments: Any) -> T | None:
+        """Return the kernel's result, or None if it fails or does not support the gradients. Raises `NotReady`."""
         try:
-            return Readback(count(found_inf))
+            return kernel(*arguments)
         except NotReady:
             raise
-        except Exception as error:
-            self._failed(error)
+        except Unsupported:
             return None
-
-    def _failed(self, error: Exception) -> None:
-        if isinstance(error, Unsupported):
-            return
-        self._report("the Triton kernels", error)
-        if not _out_of_memory(error):
-            self._usable = False
-            self._taken.clear()
-
-
-def _out_of_memory(error: Exception) -> bool:
-    """Whether the device was out of memory. Reads the text, as torch, CUDA and Triton each raise their own class."""
-    return "out of memory" in str(error)
+        except Exception as error:
+            self._report("the Triton kernels", error)
+            # torch, CUDA and Triton each raise their own class if the device is out of memory.
+            if "out of memory" not in str(error):
+                self._usable = False
+                self._taken.clear()
+            return None
 
 
 class RepeatableCount:
