@@ -56,16 +56,6 @@ class FloatFormat:
     def min_subnormal(self) -> float:
         return 2.0**self.exponent_min_subnormal
 
-    @property
-    def flush_threshold(self) -> float:
-        """Largest magnitude that rounds to zero: half of `min_subnormal`, a tie that rounds to even, so to zero."""
-        return self.min_subnormal / 2
-
-    @property
-    def overflow_threshold(self) -> float:
-        """Smallest magnitude that rounds to infinity under round to nearest even (IEEE formats)."""
-        return (2.0 - 2.0 ** -(self.mantissa_bits + 1)) * 2.0**self.exponent_max
-
 
 FP16 = FloatFormat("fp16", exponent_bits=5, mantissa_bits=10)
 BF16 = FloatFormat("bf16", exponent_bits=8, mantissa_bits=7)

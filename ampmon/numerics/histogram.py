@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ampmon.numerics import packed
 from ampmon.numerics.formats import FP16, FloatFormat
+from ampmon.numerics.sampling_error import RUN, Floats, Ints
 from ampmon.wire import Gradients
 
 
@@ -27,16 +28,10 @@ EXPONENT_MIN = -40
 ON_GRID_SHARE = 0.99
 """A parameter with a smaller share of its elements on fp16's grid has gradients made or summed in fp32."""
 
-RUN = 16
-"""Neighbouring elements that a sample takes together: a cache line of fp32. Their values are not independent."""
-
 SMALL_CLASSES = ("zero", "below_grid", "subnormal")
 """Classes of the elements that fp16 does not hold in full, by their names in `Classes`."""
 
 SMALL = len(SMALL_CLASSES)
-
-Floats: TypeAlias = npt.NDArray[np.float64]
-Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 def bin_of(exponent: int) -> int:

@@ -7,11 +7,17 @@ its share of all elements (ch. 5). Shapes broadcast throughout.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 import numpy.typing as npt
 
-from ampmon.numerics.histogram import RUN, Floats, Ints
 
+Floats: TypeAlias = npt.NDArray[np.float64]
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+RUN = 16
+"""Neighbouring elements that a sample takes together: a cache line of fp32. Their values are not independent."""
 
 Z_95 = 1.959963984540054
 """The standard normal quantile of a two-sided 95 % interval."""
@@ -19,7 +25,7 @@ Z_95 = 1.959963984540054
 _EACH_BYTE = np.uint64(0x0101010101010101)
 
 
-def run_counts(member: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+def run_counts(member: npt.NDArray[np.bool_]) -> Ints:
     """Return how many elements of each run are members: from bool [16 * m], run after run, to int64 [m]."""
     # Add eight flags at once, as the bytes of one integer. A sum along rows of 16 takes ten times as long.
     halves = member.view(np.uint64).reshape(-1, RUN // 8)
@@ -71,10 +77,8 @@ def share_variance(counts: Ints, squares: Ints, looked: Ints, numel: Ints) -> Fl
     return np.asarray(between / RUN**2 * grain(looked, numel), np.float64)
 
 
-def interval(
-    share: Floats, variance: Floats, grain: Floats, z: float = Z_95
-) -> tuple[Floats, Floats]:
-    """Return the low and high end of a share's Wilson interval.
+def interval(share: Floats, variance: Floats, grain: Floats) -> tuple[Floats, Floats]:
+    """Return the low and high end of a share's Wilson interval of 95 %.
 
     The interval is that of as many independent elements as would have the same variance. Their number is
     p (1 - p) / variance (Kish, Survey Sampling, 1965), and at least 1 / ``grain``. It is 1 / ``grain`` where no or all
@@ -85,7 +89,7 @@ def interval(
     spread = share * (1.0 - share)
     inside = spread > 0
     each = np.where(inside, np.minimum(variance / np.where(inside, spread, 1.0), grain), grain)
-    scaled = z * z * each
+    scaled = Z_95 * Z_95 * each
     centre = (share + scaled / 2) / (1 + scaled)
     half = np.sqrt(scaled * spread + scaled * scaled / 4) / (1 + scaled)
     return np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0)

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from ampmon import wire
-from ampmon.numerics.histogram import Ints, Statistics
+from ampmon.numerics.histogram import Statistics
+from ampmon.numerics.sampling_error import Ints
 from ampmon.probe.gradients import MEASURED, local_elements
 from ampmon.probe.ring import Readback
 from ampmon.wire import Culprit

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ampmon.numerics.histogram import RUN
+from ampmon.numerics.sampling_error import RUN
 
 
 MEASURED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import torch
 
 from ampmon.numerics.formats import FP16
-from ampmon.numerics.histogram import BINS, EXPONENT_MIN, RUN, SMALL, Ints, Statistics
-from ampmon.numerics.sampling_error import run_counts
+from ampmon.numerics.histogram import BINS, EXPONENT_MIN, SMALL, Statistics
+from ampmon.numerics.sampling_error import RUN, Ints, run_counts
 from ampmon.probe.gradients import flatten, sample_runs, widened
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ampmon.numerics.histogram import RUN
 from ampmon.numerics.sampling_error import (
+    RUN,
     elements_of,
     grain,
     interval,

@@ -33,8 +33,11 @@ def test_limits_are_torchs(number_format: FloatFormat, dtype: torch.dtype) -> No
     ("number_format", "dtype"), [(FP16, torch.float16), (BF16, torch.bfloat16)]
 )
 def test_thresholds_are_where_casts_turn(number_format: FloatFormat, dtype: torch.dtype) -> None:
-    """Casts give zero at the flush threshold and inf at the overflow threshold, and neither just inside them."""
-    flush, overflow = number_format.flush_threshold, number_format.overflow_threshold
+    """Casts give zero at half the least number and inf at half a step above the largest, and neither just inside."""
+    flush = number_format.min_subnormal / 2
+    overflow = number_format.max + 2.0 ** (
+        number_format.exponent_max - number_format.mantissa_bits - 1
+    )
     cast = torch.tensor(
         [flush, flush * 1.001, overflow * 0.9999, overflow], dtype=torch.float64
     ).to(dtype)

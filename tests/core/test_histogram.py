@@ -15,7 +15,6 @@ from hypothesis.extra import numpy as numpy_strategies
 from ampmon.numerics.formats import BF16, E5M2
 from ampmon.numerics.histogram import (
     BINS,
-    RUN,
     Statistics,
     bin_of,
     classify,
@@ -23,6 +22,7 @@ from ampmon.numerics.histogram import (
     headroom_bits,
     shift,
 )
+from ampmon.numerics.sampling_error import RUN
 
 
 HISTOGRAMS = numpy_strategies.arrays(np.int64, (3, BINS), elements=st.integers(0, 1000))

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ampmon.numerics.histogram import RUN
 from ampmon.numerics.sampling_error import (
+    RUN,
     grain,
     interval,
     run_counts,

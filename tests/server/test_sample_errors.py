@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from ampmon import wire
-from ampmon.numerics.histogram import BINS, EXPONENT_MIN, RUN, Statistics
+from ampmon.numerics.histogram import BINS, EXPONENT_MIN, Statistics
+from ampmon.numerics.sampling_error import RUN
 from ampmon_server.charts import View
 from ampmon_server.queries.drawing import ChartRequest, draw
 from ampmon_server.settings import Settings

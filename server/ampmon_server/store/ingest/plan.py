@@ -11,7 +11,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from ampmon import wire
-from ampmon.numerics.histogram import Floats, Ints, Statistics
+from ampmon.numerics.histogram import Statistics
+from ampmon.numerics.sampling_error import Floats, Ints
 from ampmon_server.model.aggregates.scalars import ROWS as SCALAR_ROWS
 from ampmon_server.model.aggregates.scalars import Rows as ScalarRows
 from ampmon_server.model.aggregates.updates import ROWS

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from ampmon import wire
 from ampmon.numerics import histogram, sampling_error
-from ampmon.numerics.histogram import ON_GRID_SHARE, SMALL_CLASSES, Floats, Ints, Statistics
-from ampmon.numerics.sampling_error import elements_of
+from ampmon.numerics.histogram import ON_GRID_SHARE, SMALL_CLASSES, Statistics
+from ampmon.numerics.sampling_error import Floats, Ints, elements_of
 from ampmon_server.model.names import matching_indices
 from ampmon_server.model.parameter_statistics import STATISTICS
 from ampmon_server.model.series import Flags, ParameterSample

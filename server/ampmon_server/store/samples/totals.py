@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ampmon.numerics import sampling_error
-from ampmon.numerics.histogram import BINS, ON_GRID_SHARE, SMALL, Classes, Floats, Ints, classify
+from ampmon.numerics.histogram import BINS, ON_GRID_SHARE, SMALL, Classes, classify
+from ampmon.numerics.sampling_error import Floats, Ints
 from ampmon_server.model.series import GradientSeries, Totals
 from ampmon_server.store.pages.packing import Stack, compress, decompress, unversioned
 

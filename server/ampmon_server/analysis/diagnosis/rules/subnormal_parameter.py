@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ampmon.numerics import sampling_error
-from ampmon.numerics.histogram import ON_GRID_SHARE, RUN
+from ampmon.numerics.histogram import ON_GRID_SHARE
+from ampmon.numerics.sampling_error import RUN
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.fixes import LAYER_IN_FP32
