@@ -138,22 +138,18 @@ class Budget:
         self._changes += 1
 
     def _adapt(self) -> None:
-        allowed = self._allowed()
-        if allowed is None:
+        period = self._period.value()
+        if self.share is None or not period:
             return
         bare = self._bare.value()
         excess = max(self._sampled.value() - bare, 0.0)
-        room = allowed - bare - self._beside - self._out_of_turn * excess
+        room = self.share * period - bare - self._beside - self._out_of_turn * excess
         # If every update is sampled, the cost of one without a sample is unknown, and is part of the samples' cost.
         every = _power_of_two(excess, room)
         if every < self.every:
             every = min(self.every, _power_of_two(_SPARE * excess, room))
         self.every = min(every, _STRETCH * self.every)
         self.exceeded = self.every == _SLOWEST and excess > _SLOWEST * room
-
-    def _allowed(self) -> float | None:
-        period = self._period.value()
-        return self.share * period if self.share is not None and period else None
 
 
 def _power_of_two(cost: float, room: float) -> int:
