@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+from ampmon.probe.hooks import graph_nodes
+
 
 @contextmanager
 def unchanged(model: torch.nn.Module) -> Iterator[None]:
@@ -68,15 +70,8 @@ def gradients_aside(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
 
 def leaves(loss: torch.Tensor) -> list[torch.Tensor]:
     """The tensors that a backward pass from ``loss`` leaves gradients in, as far as the graph exists already."""
-    found, met, ahead = [], set(), [loss.grad_fn]
-    while ahead:
-        node: Any = ahead.pop()
-        if node is not None and node not in met:
-            met.add(node)
-            ahead += [before for before, _ in node.next_functions]
-            if (leaf := getattr(node, "variable", None)) is not None:
-                found.append(leaf)
-    return found
+    found = (getattr(node, "variable", None) for node in graph_nodes(loss.grad_fn))
+    return [leaf for leaf in found if leaf is not None]
 
 
 def _saved(attributes: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:

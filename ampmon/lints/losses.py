@@ -10,6 +10,7 @@ import torch
 
 from ampmon.lints.reporter import ENOUGH, LintReporter, Warn
 from ampmon.probe.accelerator import capturing
+from ampmon.probe.hooks import graph_nodes
 from ampmon.training.call import Call
 from ampmon.training.series import Stream
 
@@ -17,6 +18,8 @@ from ampmon.training.series import Stream
 _SCALED = "ampmon: scaled"
 _NEAR = 32
 """How many nodes of a loss's graph are searched for an earlier `scale()`."""
+_NODES_MAX = 2000
+"""How many are searched for the dtype that it was computed in."""
 
 
 class _Pass:
@@ -115,7 +118,8 @@ class _Begin:
 
 def scaled_before(outputs: Any) -> bool:
     """Whether a loss was computed from one that is already scaled. Searches only nearby nodes."""
-    return any(_SCALED in node.metadata for head in _heads(outputs) for node in _near(head))
+    nodes = (node for head in _heads(outputs) for node in graph_nodes(head, _NEAR))
+    return any(_SCALED in node.metadata for node in nodes)
 
 
 def _heads(outputs: Any) -> Iterator[Any]:
@@ -124,35 +128,16 @@ def _heads(outputs: Any) -> Iterator[Any]:
         yield each.grad_fn if isinstance(each, torch.Tensor) else None
 
 
-def _near(head: Any) -> Iterator[Any]:
-    waiting = [head] if head is not None else []
-    for node in waiting:  # grows meanwhile
-        yield node
-        if len(waiting) < _NEAR:
-            waiting.extend(each for each, _ in node.next_functions if each is not None)
-
-
-_NODES_MAX = 2000
-
-
 def computes_in(outputs: Any) -> torch.dtype | None:
     """Return fp16 if any part of a loss was computed in it, else bfloat16 if any part was, else None.
 
     Searches the nodes nearest to the loss. Nodes that a compiler has merged, and a generator of losses, stay unseen.
     """
-    first = outputs[0] if isinstance(outputs, (list, tuple)) and outputs else outputs
-    node = getattr(first, "grad_fn", None) if isinstance(first, torch.Tensor) else None
-    waiting = [node] if node is not None else []
-    met: set[Any] = set(waiting)
     found: set[torch.dtype] = set()
-    for node in waiting:  # grows meanwhile
+    for node in graph_nodes(next(_heads(outputs), None), _NODES_MAX):
         found.update(part.dtype for part in getattr(node, "_input_metadata", ()))
         if torch.float16 in found:
             return torch.float16
-        for function, _ in node.next_functions:
-            if function is not None and function not in met and len(met) < _NODES_MAX:
-                met.add(function)
-                waiting.append(function)
     return torch.bfloat16 if torch.bfloat16 in found else None
 
 

@@ -1,9 +1,10 @@
-"""Hooks on the tensors and modules of training, which keep nothing alive, and the order that they reveal."""
+"""Hooks on the tensors and modules of training, which keep nothing alive, the order that they reveal, and its graph."""
 
 from __future__ import annotations
 
+import math
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from types import FunctionType
 from typing import Any
@@ -51,6 +52,21 @@ def forget_hooks(parameter: Any) -> None:
 def remove_hooks(handles: list[Any]) -> None:
     while handles:
         handles.pop().remove()
+
+
+def graph_nodes(head: Any, enough: float = math.inf) -> Iterator[Any]:
+    """Yield the nodes of the autograd graph behind ``head``, a ``grad_fn`` or None, each once and nearest first.
+
+    Once ``enough`` nodes are known, looks for no more.
+    """
+    nodes = [] if head is None else [head]
+    met = set(nodes)
+    for node in nodes:  # grows meanwhile
+        yield node
+        for each, _ in node.next_functions if len(met) < enough else ():
+            if each is not None and each not in met:
+                met.add(each)
+                nodes.append(each)
 
 
 class BackwardOrderLearner:
