@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -131,21 +131,27 @@ def flatten(tensor: torch.Tensor) -> torch.Tensor:
     """Return all elements in one dimension, in memory order where that avoids a copy: statistics ignore the order."""
     if tensor.is_contiguous():
         return tensor.view(-1)
-    if _is_dense(tensor):
-        return tensor.as_strided((tensor.numel(),), (1,))
-    return tensor.reshape(-1)
+    return tensor.reshape(-1) if extents(tensor) else tensor.as_strided((tensor.numel(),), (1,))
 
 
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements fill a range of memory without gaps or overlaps (channels-last, transposed)."""
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+Extents: TypeAlias = list[tuple[int, int]]
+"""(size, stride) of each dimension in elements, innermost first; empty for elements without gaps."""
+
+
+def extents(gradient: torch.Tensor) -> Extents:
+    """Return a tensor's dimensions, joined where possible, innermost first; empty if it has no gaps."""
+    if gradient.is_contiguous():
+        return []
+    joined: Extents = []
+    order = sorted(zip(gradient.stride(), gradient.shape, strict=True))
+    for stride, size in order:
         if size == 1:
             continue
-        if stride != expected:
-            return False
-        expected *= size
-    return True
+        if joined and stride == joined[-1][0] * joined[-1][1]:
+            joined[-1] = (joined[-1][0] * size, joined[-1][1])
+        else:
+            joined.append((size, stride))
+    return [] if len(joined) == 1 and joined[0][1] == 1 else joined
 
 
 def widened(elements: torch.Tensor) -> torch.Tensor:

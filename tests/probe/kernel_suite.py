@@ -20,7 +20,8 @@ from ampmon.numerics.histogram import BINS, EXPONENT_MIN
 from ampmon.numerics.packed import WIDTH
 from ampmon.probe import eager
 from ampmon.probe.gpu import kernels
-from ampmon.probe.gpu.table import CHUNK_MAX, Tables, Unsupported, extents
+from ampmon.probe.gpu.table import CHUNK_MAX, Tables, Unsupported
+from ampmon.probe.gradients import extents
 
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

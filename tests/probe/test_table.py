@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from ampmon.probe.gpu.table import CHUNK_MAX, CHUNK_MIN, Tables, extents
+from ampmon.probe.gpu.table import CHUNK_MAX, CHUNK_MIN, Tables
+from ampmon.probe.gradients import extents
 
 
 SHAPES = {

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from ampmon.probe.accelerator import stream_id
+from ampmon.probe.gradients import extents
 from ampmon.probe.ring import upload
 
 
@@ -27,9 +28,6 @@ each element."""
 CHUNKS_WANTED = 1 << 11
 """Enough for a few rounds on the largest cards, which run about 500 programs at once."""
 _TABLES_KEPT = 16
-
-Extents: TypeAlias = list[tuple[int, int]]
-"""(size, stride) of each dimension in elements, innermost first; empty for elements without gaps."""
 
 
 class Unsupported(Exception):
@@ -145,22 +143,6 @@ def chunk_size(total: int) -> int:
     """Return the elements in a chunk, a power of two, for ``total`` elements in all."""
     wanted = 1 << max(total // CHUNKS_WANTED, 1).bit_length()
     return min(max(wanted, CHUNK_MIN), CHUNK_MAX)
-
-
-def extents(gradient: torch.Tensor) -> Extents:
-    """Return a tensor's dimensions, joined where possible, innermost first; empty if it has no gaps."""
-    if gradient.is_contiguous():
-        return []
-    joined: Extents = []
-    order = sorted(zip(gradient.stride(), gradient.shape, strict=True))
-    for stride, size in order:
-        if size == 1:
-            continue
-        if joined and stride == joined[-1][0] * joined[-1][1]:
-            joined[-1] = (joined[-1][0] * size, joined[-1][1])
-        else:
-            joined.append((size, stride))
-    return [] if len(joined) == 1 and joined[0][1] == 1 else joined
 
 
 def spans(gradients: Sequence[torch.Tensor]) -> list[int] | None:
