@@ -18,7 +18,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from ampmon import wire
 from ampmon.numerics.histogram import Statistics
 from ampmon.probe import eager, host
-from ampmon.probe.accelerator import current_stream, is_asynchronous, on
+from ampmon.probe.accelerator import current_stream, on
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gpu.loading import NotReady
 from ampmon.probe.gradients import MEASURED, local_elements
@@ -228,8 +228,7 @@ class Gathering:
         return number
 
     def _tray(self, device: torch.device) -> _Tray:
-        stream = current_stream(device) if is_asynchronous(device) else None
-        return self._trays.setdefault((device, stream), _Tray())
+        return self._trays.setdefault((device, current_stream(device)), _Tray())
 
 
 @dataclass(slots=True)

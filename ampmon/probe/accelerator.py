@@ -27,23 +27,26 @@ def is_asynchronous(device: torch.device) -> bool:
     if present is None or present.type != device.type:
         return False
     try:
-        new_event(device).record(current_stream(device))
+        new_event(device).record(_stream(device))
         torch.empty(1, device="cpu", pin_memory=True)
     except Exception:
         return False
     return True
 
 
+def _stream(device: torch.device) -> Any:
+    return (torch.accelerator if _GENERIC else torch.cuda).current_stream(device)
+
+
 def current_stream(device: torch.device) -> Any:
-    """Return the stream that receives the device's work now. Its ``stream_id`` is unique."""
-    return (
-        torch.accelerator.current_stream(device) if _GENERIC else torch.cuda.current_stream(device)
-    )
+    """Return the stream that receives the device's work now, or None for a device without streams."""
+    return _stream(device) if is_asynchronous(device) else None
 
 
 def stream_id(device: torch.device) -> int:
-    """Return the id of the device's current stream, or 0 for a device without streams."""
-    return int(current_stream(device).stream_id) if is_asynchronous(device) else 0
+    """Return the unique id of the device's current stream, or 0 for a device without streams."""
+    stream = current_stream(device)
+    return 0 if stream is None else int(stream.stream_id)
 
 
 def new_event(device: torch.device, *, timed: bool = False) -> Any:
@@ -87,7 +90,7 @@ def capturing() -> bool:
 @cache
 def _capturing_modules() -> tuple[Any, ...]:
     """torch.cuda, and the module of another accelerator if that can capture."""
-    present = torch.accelerator.current_accelerator() if hasattr(torch, "accelerator") else None
+    present = torch.accelerator.current_accelerator() if _GENERIC else None
     if present is None or present.type == "cuda":
         return (torch.cuda,)
     module = torch.get_device_module(present)

@@ -20,7 +20,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 
 from ampmon.numerics.histogram import Statistics
 from ampmon.probe import eager, host
-from ampmon.probe.accelerator import capturing, current_stream, is_asynchronous, on
+from ampmon.probe.accelerator import capturing, current_stream, on
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gpu.loading import NotReady
 from ampmon.probe.gradients import MEASURED, is_distributed, local_elements
@@ -281,8 +281,8 @@ class PassMeasurer:
         if elements.dtype not in MEASURED or not numel or elements.is_meta:
             return None
         number = next(self._numbers)
-        stream = current_stream(device) if is_asynchronous(device) else None
-        tray = self._trays.setdefault((device, elements.dtype, stream), _ElementTray())
+        key = device, elements.dtype, current_stream(device)
+        tray = self._trays.setdefault(key, _ElementTray())
         sample = "all" if self._probe(device).takes(device) else self._sample
         part = host.draw(elements, sample, self._random)
         looked = part.numel()

@@ -135,7 +135,7 @@ class DeviceTimer:
         """Record the start again, because a device without other work was idle while the host prepared."""
         try:
             for device, begin, _ in span.pairs if span is not None else ():
-                begin.record(_stream(device))
+                begin.record(current_stream(device))
         except Exception as error:
             self._failed(error)
 
@@ -152,7 +152,7 @@ class DeviceTimer:
             return
         try:
             for device, _, end in span.pairs:
-                end.record(_stream(device))
+                end.record(current_stream(device))
         except Exception as error:
             self._failed(error)
             return
@@ -188,7 +188,7 @@ class DeviceTimer:
 
     def _noted(self, device: torch.device) -> DeviceEvent:
         event = self._take(device)
-        event.record(_stream(device))
+        event.record(current_stream(device))
         return event
 
     def _failed(self, error: Exception) -> None:
@@ -200,10 +200,6 @@ def _cost(spans: Sequence[TimedSpan]) -> float | None:
     """The sum of the costs, or None if only torch's own work was timed."""
     costs = [span.cost() for span in spans]
     return sum(costs) if any(span.of is None for span in spans) else None
-
-
-def _stream(device: torch.device) -> Any:
-    return current_stream(device) if is_asynchronous(device) else None
 
 
 class Account:
