@@ -83,12 +83,7 @@ class ModuleRegistry:
     ) -> Iterator[tuple[str, torch.nn.Module, wire.LeftOut | None]]:
         met: set[int] = set()
         if not every_path:  # in an evaluation, a hook keeps a module off its fused path
-            met = {
-                id(each)
-                for _, model in self._models()
-                for each in model.modules()
-                if isinstance(each, _FUSED)
-            }
+            met = {id(each) for each in self.all() if isinstance(each, _FUSED)}
         for prefix, model in self._models():
             for name, module, left_out in _descend("", model, met):
                 yield prefix + strip_wrappers(f"{name}."), module, left_out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -225,30 +226,9 @@ def why_no_gradients(
 NameOf = Callable[[torch.Tensor], str]
 
 
-@dataclass(slots=True)
-class PendingLook:
-    """The names of tensors with flags of the finite ones, which may still be on their way to the host."""
-
-    reporter: LintReporter
-    parts: list[tuple[list[str], Readback]]
-
-    def ready(self) -> bool:
-        return all(flags.ready() for _, flags in self.parts)
-
-    def write(self) -> None:
-        poisoned = [
-            name
-            for names, flags in self.parts
-            for name, finite in zip(names, flags.result().tolist(), strict=True)
-            if not finite
-        ]
-        if poisoned:
-            self.reporter.say("poisoned_state", list(dict.fromkeys(poisoned)), count=len(poisoned))
-
-
 def look(
     optimizers: Iterable[torch.optim.Optimizer], name_of: NameOf, reporter: LintReporter
-) -> PendingLook:
+) -> None:
     """Start to check the optimizers' weights and states, in one pass. Does not wait for a device."""
     by_device: dict[torch.device, tuple[list[str], list[torch.Tensor]]] = {}
     for optimizer in optimizers:
@@ -257,7 +237,20 @@ def look(
             names.append(name)
             flags.append(tensor.isfinite().all())
     parts = [(names, Readback(torch.stack(flags))) for names, flags in by_device.values()]
-    return PendingLook(reporter, parts)
+    reporter.submit(
+        lambda: all(flags.ready() for _, flags in parts), partial(_report_poisoned, parts, reporter)
+    )
+
+
+def _report_poisoned(parts: list[tuple[list[str], Readback]], reporter: LintReporter) -> None:
+    poisoned = [
+        name
+        for names, flags in parts
+        for name, finite in zip(names, flags.result().tolist(), strict=True)
+        if not finite
+    ]
+    if poisoned:
+        reporter.say("poisoned_state", list(dict.fromkeys(poisoned)), count=len(poisoned))
 
 
 def _held(optimizer: torch.optim.Optimizer, name_of: NameOf) -> Iterator[tuple[str, torch.Tensor]]:
