@@ -2,9 +2,3 @@
 
 Owns which modules are hooked, when, and what is gathered in one iteration. Depends on no scaler and no optimizer.
 """
-
-from ampmon.activations.gathering import ActivationSample, Lost
-from ampmon.activations.hooks import ActivationSampler, ModuleRegistry
-
-
-__all__ = ["ActivationSample", "ActivationSampler", "Lost", "ModuleRegistry"]

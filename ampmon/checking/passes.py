@@ -12,7 +12,8 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
-from ampmon.activations import ActivationSample, ActivationSampler, ModuleRegistry
+from ampmon.activations.gathering import ActivationSample
+from ampmon.activations.hooks import ActivationSampler, ModuleRegistry
 from ampmon.checking.snapshot import SameDraws, gradients_aside, leaves, unchanged
 from ampmon.config import Config
 from ampmon.errors import ConfigurationError

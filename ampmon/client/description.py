@@ -9,7 +9,7 @@ from traceback import walk_stack
 from typing import Any
 
 from ampmon import wire
-from ampmon.activations import ActivationSampler
+from ampmon.activations.hooks import ActivationSampler
 from ampmon.config import Config
 from ampmon.probe.budget import Budget
 from ampmon.training import outcome

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from ampmon import wire
-from ampmon.activations import ActivationSample, Lost
-from ampmon.lints import Schedule
+from ampmon.activations.gathering import ActivationSample, Lost
+from ampmon.lints.optimizers import Schedule
 from ampmon.numerics.histogram import Statistics
 from ampmon.probe import eager
 from ampmon.probe.arrivals import Arrived

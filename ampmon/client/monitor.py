@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from ampmon import wire
-from ampmon.activations import ActivationSampler, Lost
+from ampmon.activations.gathering import Lost
+from ampmon.activations.hooks import ActivationSampler
 from ampmon.client import current_run
 from ampmon.client.description import Description
 from ampmon.client.following import ScaleFollower
@@ -34,7 +35,7 @@ from ampmon.client.monitor_view import MonitorProperties
 from ampmon.client.recorder import Recorder
 from ampmon.client.sampler import Sampler
 from ampmon.config import Config
-from ampmon.lints import Linter
+from ampmon.lints.linter import Linter
 from ampmon.probe.budget import Budget
 from ampmon.probe.gradients import is_sharded
 from ampmon.probe.hooks import BackwardOrderLearner

@@ -288,7 +288,7 @@ class Recorder(ErrorReporter):
 
     def unscaled(self, loss: Any, why: str, call: Call | None = None) -> bool:
         """Warn, and return True, if a loss that no watched scaler scales is computed in fp16. Never raises."""
-        from ampmon.lints import say_unscaled
+        from ampmon.lints.losses import say_unscaled
 
         try:
             return say_unscaled(self._process, self.warn, loss, why, call)

@@ -21,7 +21,7 @@ from ampmon.client.iteration import (
     fullest,
     taken,
 )
-from ampmon.lints import Schedule
+from ampmon.lints.optimizers import Schedule
 from ampmon.lints.reporter import LintReporter
 from ampmon.probe import attribution, eager
 from ampmon.probe.hooks import BackwardOrderLearner
