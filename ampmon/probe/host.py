@@ -65,26 +65,16 @@ _Drawn: TypeAlias = Iterable[tuple[int, torch.Tensor, int]]
 
 def _measure(drawn: _Drawn, indices: Sequence[int]) -> Statistics:
     sums = _Sums(len(indices))
-    for block in _blocks(drawn):
-        sums.add(block)
+    for rows, parts, sampled in _blocks(drawn):
+        sums.add(rows, parts, sampled=sampled)
     return sums.statistics(indices)
 
 
-class _Block:
-    """Elements of one or more tensors side by side, one part for each tensor, and the row of each tensor."""
+def _blocks(drawn: _Drawn) -> Iterator[tuple[list[int], list[torch.Tensor], bool]]:
+    """Cut large tensors and join small ones into blocks. Yield each block's rows, a part for each, and its kind.
 
-    __slots__ = ("elements", "lengths", "rows", "sampled")
-
-    def __init__(self, rows: list[int], parts: list[torch.Tensor], *, sampled: bool) -> None:
-        self.rows = rows
-        self.sampled = sampled
-        self.lengths = [len(part) for part in parts]
-        wide = [widened(part) for part in parts]
-        self.elements = wide[0] if len(wide) == 1 else torch.cat(wide)
-
-
-def _blocks(drawn: _Drawn) -> Iterator[_Block]:
-    """Cut large tensors and join small ones. A block's parts are all sampled or all whole, and all fp64 or none."""
+    Its parts are all sampled (True) or all whole, and all fp64 or none.
+    """
     rows: list[int] = []
     parts: list[torch.Tensor] = []
     length, kind = 0, (False, False)
@@ -92,13 +82,13 @@ def _blocks(drawn: _Drawn) -> Iterator[_Block]:
         of_kind = len(looked) < numel, looked.dtype == torch.float64
         for part in looked.split(_BLOCK):
             if parts and (length + len(part) > _BLOCK or of_kind != kind):
-                yield _Block(rows, parts, sampled=kind[0])
+                yield rows, parts, kind[0]
                 rows, parts, length = [], [], 0
             rows.append(row)
             parts.append(part)
             length, kind = length + len(part), of_kind
     if parts:
-        yield _Block(rows, parts, sampled=kind[0])
+        yield rows, parts, kind[0]
 
 
 class _Sums:
@@ -114,18 +104,19 @@ class _Sums:
         self._run_squares = np.zeros((tensors, SMALL), np.int64)
         self._rooms: dict[torch.dtype, dict[int, Scratch]] = {}
 
-    def add(self, block: _Block) -> None:
-        scratch = self._room(block.elements)
-        scratch.fill(block.elements)
-        counted, exponents = count(block.elements, scratch, block.lengths)
-        self._fields[block.rows] += exponents
+    def add(self, rows: list[int], parts: list[torch.Tensor], *, sampled: bool) -> None:
+        wide = [widened(part) for part in parts]
+        elements = wide[0] if len(wide) == 1 else torch.cat(wide)
+        lengths = [len(part) for part in parts]
+        scratch = self._room(elements)
+        scratch.fill(elements)
+        counted, exponents = count(elements, scratch, lengths)
+        self._fields[rows] += exponents
         self._parts += [
-            (row, length, *each)
-            for row, length, each in zip(block.rows, block.lengths, counted, strict=True)
+            (row, length, *each) for row, length, each in zip(rows, lengths, counted, strict=True)
         ]
-        if block.sampled:
-            squares = run_squares(block.elements.numpy(), scratch, block.lengths)
-            self._run_squares[block.rows] += squares
+        if sampled:
+            self._run_squares[rows] += run_squares(elements.numpy(), scratch, lengths)
 
     def _room(self, elements: torch.Tensor) -> Scratch:
         size, dtype = len(elements), elements.dtype
