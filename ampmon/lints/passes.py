@@ -13,7 +13,7 @@ from ampmon.lints.gradient_checks import BackwardStepOrder, Clearing, Clipping
 from ampmon.lints.losses import Losses
 from ampmon.lints.optimizers import Steps, parameters_of
 from ampmon.lints.reporter import ENOUGH, LintReporter
-from ampmon.probe.gradients import MEASURED, is_distributed, plain_gradients
+from ampmon.probe.gradients import MEASURED, is_hookable, plain_gradients
 from ampmon.probe.hooks import WeakHook, forget_hooks
 from ampmon.probe.ring import Readback
 
@@ -253,10 +253,7 @@ def watchable(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
     """Return a parameter whose gradient can be watched. None if autograd itself makes none of them, as in FSDP."""
     for parameter in parameters_of(optimizer):
         gradient = parameter.grad
-        if gradient is None or not parameter.requires_grad or not parameter.is_leaf:
-            continue
-        flat = getattr(parameter, "_is_flat_param", False)
-        if gradient.layout is torch.strided and not flat and not is_distributed(parameter):
+        if gradient is not None and gradient.layout is torch.strided and is_hookable(parameter):
             return parameter
     return None
 

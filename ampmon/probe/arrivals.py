@@ -23,7 +23,7 @@ from ampmon.probe import eager, host
 from ampmon.probe.accelerator import capturing, current_stream, on
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gpu.loading import NotReady
-from ampmon.probe.gradients import MEASURED, is_distributed, local_elements
+from ampmon.probe.gradients import MEASURED, is_hookable, local_elements
 from ampmon.probe.hooks import WeakHook, forget_hooks, remove_hooks
 from ampmon.probe.ring import Readback
 from ampmon.probe.timing import Account, DeviceTimer, TimedSpan
@@ -161,7 +161,7 @@ class PassMeasurer:
         self._offset = int(self._random.integers(self._every))
         try:
             for place, parameter in living:
-                if _is_hookable(parameter):
+                if is_hookable(parameter):
                     self._hook(place, parameter, counts_only=place in self._once and not reduced)
         except Exception as error:
             self._give_up(error)
@@ -324,13 +324,6 @@ class PassMeasurer:
         if device not in self._probes:
             self._probes[device] = DeviceProbe(self._report)
         return self._probes[device]
-
-
-def _is_hookable(parameter: torch.Tensor) -> bool:
-    """Whether passes bring it a gradient of its own shape. FSDP shards its parameters' gradients on the way."""
-    flat = getattr(parameter, "_is_flat_param", False)
-    sharded = flat or is_distributed(parameter)
-    return parameter.requires_grad and parameter.is_leaf and not sharded
 
 
 def _remove(handles: dict[int, list[Any]]) -> None:

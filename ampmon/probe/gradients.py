@@ -89,6 +89,12 @@ def is_distributed(tensor: torch.Tensor) -> bool:
     return hasattr(tensor, "to_local") and hasattr(tensor, "placements")
 
 
+def is_hookable(parameter: torch.Tensor) -> bool:
+    """Return whether passes bring it a gradient of its own shape. FSDP shards its parameters' gradients on the way."""
+    sharded = getattr(parameter, "_is_flat_param", False) or is_distributed(parameter)
+    return parameter.requires_grad and parameter.is_leaf and not sharded
+
+
 def replicas(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """Return the parameters of whose gradients another rank holds the same elements, as under hybrid sharding.
 
