@@ -125,14 +125,16 @@ class DeviceTimer:
         if not timed or not self._usable or len(self._awaited) >= _AWAITED_MAX:
             return None
         try:
-            pairs = [(device, self._noted(device), self._take(device)) for device in timed]
-            return TimedSpan(pairs, self._free)
+            pairs = [(device, self._take(device), self._take(device)) for device in timed]
         except Exception as error:
             self._failed(error)
             return None
+        span = TimedSpan(pairs, self._free)
+        self.launch(span)
+        return span if self._usable else None
 
     def launch(self, span: TimedSpan | None) -> None:
-        """Record the start again, because a device without other work was idle while the host prepared."""
+        """Record the start. Do so again after preparing work: a device without other work was idle meanwhile."""
         try:
             for device, begin, _ in span.pairs if span is not None else ():
                 begin.record(current_stream(device))
@@ -185,11 +187,6 @@ class DeviceTimer:
             return self._free[device].pop()
         except IndexError:  # other threads may have taken the last
             return self._event(device)
-
-    def _noted(self, device: torch.device) -> DeviceEvent:
-        event = self._take(device)
-        event.record(current_stream(device))
-        return event
 
     def _failed(self, error: Exception) -> None:
         self._report("timing the device", error)
