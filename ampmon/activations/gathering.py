@@ -73,16 +73,11 @@ class Gathering:
         self._sample = sample
         self._probe = probe
         self._random = generator
-        self._recomputed = False
-        """Whether a module was first seen in the backward pass, as under reentrant checkpointing."""
+        self._found = ActivationSample(measured=measures)
         self._seen: dict[int, tuple[weakref.ref[torch.Tensor] | None, int, int]] = {}
         """By a tensor's id: the tensor, its version, and the number of its magnitude."""
-        self._calls: list[_Call] = []
-        self._outputs: dict[int, list[int]] = {}
-        """By module, in forward order: the numbers of the outputs that no module before it has put out."""
         self._put_out: set[int] = set()
         self._numbers = 0
-        self._magnitudes: dict[int, float] = {}
         self._awaited: dict[int, int] = {}
         """By module: the elements of the outputs so far whose gradients are to be measured."""
         self._shares: dict[int, float] = {}
@@ -109,16 +104,16 @@ class Gathering:
                 if number is None or not tensor.requires_grad:
                     number = self._look(tensor, signed=True)
                 self._put_out.add(number)
-                if module not in self._outputs:
-                    self._outputs[module] = []
-                    self._recomputed |= torch._C._current_graph_task_id() != -1
-                self._outputs[module].append(number)
+                if module not in self._found.outputs:
+                    self._found.outputs[module] = []
+                    self._found.recomputed |= torch._C._current_graph_task_id() != -1
+                self._found.outputs[module].append(number)
                 if tensor.dtype == torch.float16 and tensor.requires_grad and not tensor.is_leaf:
                     awaited.append(tensor)
                     elements = local_elements(tensor).numel()
                     self._awaited[module] = self._awaited.get(module, 0) + elements
             call.put_out.append(number)
-        self._calls.append(call)
+        self._found.calls.append(call)
         return awaited if self.measures else []
 
     def gradient(self, module: int, gradient: torch.Tensor) -> None:
@@ -146,7 +141,7 @@ class Gathering:
 
         Under reentrant checkpointing, a segment without parameters has a pass of its own, which adds to no gradient.
         """
-        return self._recomputed or not self._added or owner[0] in self._added
+        return self._found.recomputed or not self._added or owner[0] in self._added
 
     def _sample_of(self, module: int, elements: torch.Tensor) -> int | Literal["all"]:
         """How many elements of a gradient to look at: all, if any is not finite, since one may be the only one."""
@@ -164,34 +159,22 @@ class Gathering:
 
     def gathered(self) -> ActivationSample:
         """Return the sample, with values on devices on their way to the host. Nothing can be added afterwards."""
-        packed, magnitudes = [], []
+        found = self._found
         for (_, stream), tray in self._trays.items():
             # Behind the work that computes the values: the backward pass runs on the streams of the forward pass.
             with on(stream):
                 kept = [row for row, owner in enumerate(tray.packed_of) if self._is_kept(owner)]
                 if kept:
                     rows = torch.cat([tray.packed[row] for row in kept])
-                    packed.append(([tray.packed_of[row][1] for row in kept], Readback(rows)))
+                    found.packed.append(([tray.packed_of[row][1] for row in kept], Readback(rows)))
                 if tray.magnitudes:
                     on_way = Readback(torch.stack(tray.magnitudes))
-                    magnitudes.append((tray.numbers, on_way))
-        modules = list(self._outputs)
-        elements: dict[int, int] = {}
+                    found.magnitudes_on_device.append((tray.numbers, on_way))
         for owner, count in self._elements.items():
             if self._is_kept(owner):
-                elements[owner[1]] = elements.get(owner[1], 0) + count
-        return ActivationSample(
-            measured=self.measures,
-            recomputed=self._recomputed,
-            modules=sorted(modules) if self._recomputed else modules,
-            outputs=self._outputs,
-            calls=self._calls,
-            elements=elements,
-            magnitudes=self._magnitudes,
-            statistics=[each for owner, each in self._statistics if self._is_kept(owner)],
-            packed=packed,
-            magnitudes_on_device=magnitudes,
-        )
+                found.elements[owner[1]] = found.elements.get(owner[1], 0) + count
+        found.statistics = [each for owner, each in self._statistics if self._is_kept(owner)]
+        return found
 
     def _given(self, tensor: torch.Tensor, *, in_place: bool) -> int:
         """The number of an input's magnitude. For an input that the module wrote into, that from before."""
@@ -220,7 +203,7 @@ class Gathering:
         low, high = torch.aminmax(elements)
         magnitude = torch.maximum(-low, high) if signed else high
         if is_host(magnitude):
-            self._magnitudes[number] = magnitude.item()
+            self._found.magnitudes[number] = magnitude.item()
         else:
             tray = self._tray(magnitude.device)
             tray.magnitudes.append(magnitude.to(eager.widest(magnitude.device)))
@@ -236,15 +219,16 @@ class ActivationSample:
     """One iteration's sample, on the host or on its way there. Modules are given by their places in the header."""
 
     measured: bool
-    recomputed: bool
-    modules: list[int]
-    outputs: dict[int, list[int]]
-    calls: list[_Call]
-    elements: dict[int, int]
-    magnitudes: dict[int, float]
-    statistics: list[Statistics]
-    packed: list[tuple[list[int], Readback]]
-    magnitudes_on_device: list[tuple[list[int], Readback]]
+    recomputed: bool = False
+    """Whether a module was first seen in the backward pass, as under reentrant checkpointing."""
+    outputs: dict[int, list[int]] = field(default_factory=dict)
+    """By module, in forward order: the numbers of the outputs that no module before it has put out."""
+    calls: list[_Call] = field(default_factory=list)
+    elements: dict[int, int] = field(default_factory=dict)
+    magnitudes: dict[int, float] = field(default_factory=dict)
+    statistics: list[Statistics] = field(default_factory=list)
+    packed: list[tuple[list[int], Readback]] = field(default_factory=list)
+    magnitudes_on_device: list[tuple[list[int], Readback]] = field(default_factory=list)
 
     def ready(self) -> bool:
         """Whether all values are on the host. Does not wait."""
@@ -252,18 +236,16 @@ class ActivationSample:
 
     def result(self) -> wire.Activations | None:
         """The sample for the record, or None if nothing was measured. Waits for values that are not there yet."""
-        if not (self.modules and self.measured):
+        if not (self.outputs and self.measured):
             return None
+        modules = sorted(self.outputs) if self.recomputed else list(self.outputs)
         values = self._values()
         forward = [
-            _largest(values.get(each, 0.0) for each in self.outputs[module])
-            for module in self.modules
+            _largest(values.get(each, 0.0) for each in self.outputs[module]) for module in modules
         ]
         fetched = [eager.unpack(copy.result(), owners) for owners, copy in self.packed]
-        statistics = Statistics.added(
-            [Statistics.nothing(self.modules), *self.statistics, *fetched]
-        )
-        elements = [self.elements.get(module, 0) for module in self.modules]
+        statistics = Statistics.added([Statistics.nothing(modules), *self.statistics, *fetched])
+        elements = [self.elements.get(module, 0) for module in modules]
         return wire.Activations(
             gradients=statistics.to_wire(),
             elements=np.array(elements, "<i8").tobytes(),
