@@ -41,14 +41,14 @@ _ROOM = 1 << 17
 class Arrived:
     """Statistics of the gradients that passes brought to parameters, on the host or on their way there."""
 
-    places: dict[int, int]
-    """The parameter's place in the header, by the number of the arrival. Other arrivals are not in ``.grad``."""
-    statistics: list[Statistics]
-    packed: list[tuple[list[int], Readback]]
-    spans: list[TimedSpan]
-    """Timed work on devices."""
-    known: frozenset[int]
+    known: frozenset[int] = frozenset()
     """The places of the parameters whose arrivals were watched, where they could be."""
+    places: dict[int, int] = field(default_factory=dict)
+    """The parameter's place in the header, by the number of the arrival. Other arrivals are not in ``.grad``."""
+    statistics: list[Statistics] = field(default_factory=list)
+    packed: list[tuple[list[int], Readback]] = field(default_factory=list)
+    spans: list[TimedSpan] = field(default_factory=list)
+    """Timed work on devices."""
 
     def ready(self) -> bool:
         """Return whether all values are on the host. Does not wait."""
@@ -136,15 +136,13 @@ class PassMeasurer:
         self.watching = False
         """Whether the current iteration's passes are measured."""
         self._every, self._offset = 1, 0
-        self._known: frozenset[int] = frozenset()
+        self._arrived = Arrived()
         self._sums: dict[int, _Sum] = {}
         """By the parameter's place in the header."""
         self._under_way: dict[int, int | None] = {}
         """By place, an arrival that is not in ``.grad`` yet: its number, or None if it was not measured."""
         self._numbers = itertools.count()
         self._trays: dict[tuple[torch.device, torch.dtype, Any], _ElementTray] = {}
-        self._statistics: list[Statistics] = []
-        self._spans: list[TimedSpan] = []
 
     def begin(self, passes: int, *, reduced: bool) -> None:
         """Hook the parameters for the expected number of passes.
@@ -155,7 +153,7 @@ class PassMeasurer:
         self.drop()
         living = list(self._living()) if self.usable else []
         self.watching = bool(living)
-        self._known = frozenset(place for place, _ in living)
+        self._arrived = Arrived(frozenset(place for place, _ in living))
         self._every = -(-passes // PASSES)
         # Measure different passes each time, because they may belong to different losses.
         self._offset = int(self._random.integers(self._every))
@@ -205,17 +203,16 @@ class PassMeasurer:
         self._report("measuring what a backward pass brings", error)
 
     def _gathered(self) -> Arrived | None:
-        places = {number: place for place, each in self._sums.items() for number in each.measured}
-        packed = []
+        arrived = self._arrived
+        for place, each in self._sums.items():
+            arrived.places.update(dict.fromkeys(each.measured, place))
         for (_, _, stream), tray in self._trays.items():
             # On the stream that makes the values, so that this runs after that work.
             with on(stream), torch.no_grad():
                 self._measure_together(tray)
                 if tray.packed:
-                    packed.append((tray.packed_of, Readback(torch.cat(tray.packed))))
-        if not self.watching:
-            return None
-        return Arrived(places, self._statistics, packed, self._spans, self._known)
+                    arrived.packed.append((tray.packed_of, Readback(torch.cat(tray.packed))))
+        return arrived if self.watching else None
 
     # -- called by backward passes ------------------------------------------------------------------
 
@@ -309,7 +306,7 @@ class PassMeasurer:
         device = parts[0].device
         probe = self._probe(device)
         if not probe.takes(device):
-            self._statistics.append(host.measure_drawn(parts, numels, numbers))
+            self._arrived.statistics.append(host.measure_drawn(parts, numels, numbers))
             return
         span = self._timer.begin((device,))
         try:
@@ -318,7 +315,7 @@ class PassMeasurer:
             self._clear()  # discard the iteration, because a part of it is missing
             return
         tray.packed_of += numbers
-        self._timer.end(span, self._spans)
+        self._timer.end(span, self._arrived.spans)
 
     def _probe(self, device: torch.device) -> DeviceProbe:
         if device not in self._probes:
