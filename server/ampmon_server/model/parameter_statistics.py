@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ampmon.numerics.histogram import Floats, gradient_norm, headroom_bits
+from ampmon.numerics.histogram import gradient_norm, headroom_bits
+from ampmon.numerics.sampling_error import Floats
 
 
 ColumnOf: TypeAlias = Callable[[str], npt.NDArray[Any]]

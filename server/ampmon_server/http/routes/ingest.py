@@ -20,7 +20,7 @@ from ampmon_server.http.problems import refusals
 from ampmon_server.http.routes import bodies
 from ampmon_server.http.routes.bodies import BodyRefused, fault
 from ampmon_server.http.service import Service
-from ampmon_server.store import Busy, Outcome, Receipt, Sender
+from ampmon_server.store import Advance, Busy, Outcome, Receipt, Sender
 
 
 router = APIRouter(prefix="/api/v1")
@@ -86,7 +86,7 @@ async def ingest(request: Request) -> Response:
     service.metrics.took(len(batch.records), len(body))
     if receipt.changed:
         service.last_write.note(failed=False)
-        service.publish((batch.run_id, receipt.ack.version, receipt.last_step))
+        service.publish(Advance(batch.run_id, receipt.ack.version, receipt.last_step))
         service.judge.note(batch.run_id)
     return Response(msgspec.json.encode(receipt.ack), media_type="application/json")
 

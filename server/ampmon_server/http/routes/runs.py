@@ -29,7 +29,7 @@ from ampmon_server.http.routes.dependencies import (
     visible,
 )
 from ampmon_server.queries.distance import loss_of
-from ampmon_server.store import Edit, Sort, Status, Wanted
+from ampmon_server.store import Advance, Edit, Sort, Status, Wanted
 
 
 router = APIRouter(prefix="/api/v1")
@@ -139,7 +139,7 @@ async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -
     given = await read_json(request, service, _Edit, _EDIT_BYTES_MAX)
     edit = Edit(given.name, given.tags, given.archived)
     summary = await service.writer.run(lambda: service.store.edit(run_id, edit))
-    service.publish((run_id, summary.version, summary.last_step))
+    service.publish(Advance(run_id, summary.version, summary.last_step))
     return json_answer(summary)
 
 

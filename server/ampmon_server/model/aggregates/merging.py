@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ampmon.numerics.histogram import Ints
+from ampmon.numerics.sampling_error import Ints
 
 
 Cells: TypeAlias = npt.NDArray[Any]

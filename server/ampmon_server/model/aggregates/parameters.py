@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ampmon.numerics.formats import FP16
-from ampmon.numerics.histogram import Floats, Ints, bin_of
+from ampmon.numerics.histogram import bin_of
+from ampmon.numerics.sampling_error import Floats, Ints
 from ampmon_server.model.aggregates.merging import FLOAT, INT, Cells, Kind, Layout
 from ampmon_server.model.parameter_statistics import STATISTICS, ColumnOf
 
