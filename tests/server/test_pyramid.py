@@ -13,7 +13,6 @@ from sqlalchemy import Connection, create_engine, insert, select
 
 from ampmon_server.model.aggregates.merging import FLOAT, INT, Cells, Choice, Layout, starts_of
 from ampmon_server.store.engine.errors import Damaged
-from ampmon_server.store.pages import pyramid
 from ampmon_server.store.pages.pyramid import BITS, LEVELS, Pyramid
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.schema.tables import metadata, rollups
@@ -108,7 +107,7 @@ def test_every_level_says_what_its_rows_do(steps: list[int], cuts: list[int], de
     with engine.connect() as opened:
         fill(opened, rows, cuts)
         for level in LEVELS:
-            cells = pyramid.read(opened, PYRAMID, KEY, level, (0, 2**53 >> BITS * level))
+            cells = PYRAMID.read(opened, KEY, level, (0, 2**53 >> BITS * level))
             assert np.unique(cells["first"] >> BITS * level).size == len(cells)
             same(cells, np.sort(rows, order="first"))
     engine.dispose()
@@ -161,7 +160,7 @@ def test_putting_less_takes_away(connection: Connection) -> None:
     fill(connection, rows, [])
     WindowedSeries(connection, PYRAMID, KEY, between(rows_of([5]))).roll_up(0, 70_000)
     assert len(connection.execute(select(rollups.c.level)).all()) == len(LEVELS)
-    assert pyramid.read(connection, PYRAMID, KEY, 5, (0, 0))["first"].tolist() == [5]
+    assert PYRAMID.read(connection, KEY, 5, (0, 0))["first"].tolist() == [5]
 
 
 def test_a_damaged_page_is_told(connection: Connection) -> None:
@@ -172,7 +171,7 @@ def test_a_damaged_page_is_told(connection: Connection) -> None:
         insert(rollups).values(run_id=KEY[0], stream=3, level=1, bucket=0, data=bytes(page))
     )
     with pytest.raises(Damaged, match="rollups is damaged"):
-        pyramid.read(connection, PYRAMID, KEY, 1, (0, 9))
+        PYRAMID.read(connection, KEY, 1, (0, 9))
 
 
 def test_of_equal_extremes_the_earliest_is_chosen() -> None:

@@ -20,7 +20,6 @@ from ampmon_server.model.aggregates.updates import MOVES
 from ampmon_server.model.series import EVENTS
 from ampmon_server.store import Store
 from ampmon_server.store.engine import engine
-from ampmon_server.store.pages import pyramid
 from ampmon_server.store.pages.pages import PAGE_BITS
 from ampmon_server.store.pages.pyramid import BITS, LEVELS
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
@@ -193,7 +192,7 @@ def of_scaler(store: Store, run_id: UUID, name: str, read: Callable[..., Cells],
 
 def _level(connection: Any, scaler: scalers.Scaler, level: int) -> Cells:
     key = (scaler.run_id, scaler.number)
-    return pyramid.read(connection, rollups.UPDATES, key, level, (0, 2**53 >> BITS * level))
+    return rollups.UPDATES.read(connection, key, level, (0, 2**53 >> BITS * level))
 
 
 WINDOWS = st.lists(

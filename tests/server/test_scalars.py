@@ -17,7 +17,7 @@ from ampmon_server.store import BadBatch, Store
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.engine import insert_rows
 from ampmon_server.store.engine.numbers import INTEGER_MAX
-from ampmon_server.store.pages.pyramid import LEVELS, read
+from ampmon_server.store.pages.pyramid import LEVELS
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.schema.tables import scalar_pages, scalar_rollups
 from ampmon_server.store.streams import scalers
@@ -56,7 +56,7 @@ def _fields(record: wire.Scalars) -> dict[str, object]:
 def cells_at(store: Store, run_id: UUID, level: int, name: str = "loss") -> np.ndarray:
     """The cells of a level of the run's first stream."""
     with engine.reading(store._engine) as connection:
-        return read(connection, SCALARS, (run_id.bytes, 0, name), level, EVERYTHING)
+        return SCALARS.read(connection, (run_id.bytes, 0, name), level, EVERYTHING)
 
 
 def test_every_level_says_what_the_values_are(store: Store) -> None:

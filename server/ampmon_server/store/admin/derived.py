@@ -214,7 +214,7 @@ class _Comparison:
         return None if lost else joined(kept)
 
     def _compare(self, level: int, cells: Cells, held: _Pages) -> None:
-        made = levels.paged(self.series.pyramid, cells, level)
+        made = self.series.pyramid.paged(cells, level)
         empty = cells[:0]
         for at in sorted(made.keys() | held.keys()):
             steps = levels.steps_of((at, at), level + 1)
@@ -232,7 +232,7 @@ class _Comparison:
     def _mend(self, level: int, at: int, page: Cells | None) -> None:
         series = self.series
         if page is None:
-            levels.drop(series.connection, series.pyramid, series.key, level, {at})
+            series.pyramid.drop(series.connection, series.key, level, {at})
         else:
             row = (*series.key, level, at, series.pyramid.pack(page))
             insert_rows(series.connection, series.pyramid.table, [row], replace=True)

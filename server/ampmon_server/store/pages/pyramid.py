@@ -89,6 +89,47 @@ class Pyramid:
         except ValueError as error:
             raise Damaged(f"a page of {self.table.name} is damaged: {error}") from error
 
+    def read(self, connection: Connection, key: Key, level: int, within: Range) -> Cells:
+        """The cells of ``level`` whose number is in ``within``, both ends included."""
+        wanted = bound(self.table, key)
+        wanted |= {"level": level, "low": within[0] >> BITS, "high": within[1] >> BITS}
+        pages = fetch(connection, _reading(self.table), wanted)
+        cells = self.unpack(data for (data,) in pages)
+        left, right = np.searchsorted(cells["first"] >> BITS * level, [within[0], within[1] + 1])
+        return cells[left:right]
+
+    def touched(self, connection: Connection, key: Key, within: Range) -> dict[int, Cells]:
+        """By level, the cells of all pages that contain a cell of ``within`` or one above it."""
+        wanted = bound(self.table, key)
+        for level in LEVELS:
+            wanted[f"low_{level}"] = within[0] >> BITS * level
+            wanted[f"high_{level}"] = within[1] >> BITS * level
+        found: dict[int, list[bytes]] = {level: [] for level in LEVELS}
+        for level, data in fetch(connection, _touching(self.table), wanted):
+            found[level].append(data)
+        return {level: self.unpack(pages) for level, pages in found.items()}
+
+    def paged(self, cells: Cells, level: int) -> dict[int, Cells]:
+        """Cells of ``level`` by page (bucket), without the pages that are not worth storing."""
+        buckets = cells["first"] >> BITS * (level + 1)
+        starts = starts_of(buckets)
+        parts = np.split(cells, starts[1:]) if len(cells) else []
+        return {
+            int(buckets[start]): part
+            for start, part in zip(starts, parts, strict=True)
+            if self.keeps(part, level)
+        }
+
+    def drop(self, connection: Connection, key: Key, level: int, buckets: set[int]) -> None:
+        """Delete pages of a level."""
+        if buckets:
+            table = self.table
+            gone = delete(table).where(
+                key_is(table), table.c.level == level, table.c.bucket == bindparam("gone")
+            )
+            of = bound(table, key)
+            connection.execute(gone, [{**of, "gone": bucket} for bucket in buckets])
+
 
 def key_is(table: Table) -> ColumnElement[bool]:
     """The condition that a row has the key bound by `bound`."""
@@ -116,18 +157,6 @@ def steps_of(within: Range, level: int = 1) -> Range:
     return within[0] << BITS * level, ((within[1] + 1) << BITS * level) - 1
 
 
-def touched(connection: Connection, pyramid: Pyramid, key: Key, within: Range) -> dict[int, Cells]:
-    """By level, the cells of all pages that contain a cell of ``within`` or one above it."""
-    wanted = bound(pyramid.table, key)
-    for level in LEVELS:
-        wanted[f"low_{level}"] = within[0] >> BITS * level
-        wanted[f"high_{level}"] = within[1] >> BITS * level
-    found: dict[int, list[bytes]] = {level: [] for level in LEVELS}
-    for level, data in fetch(connection, _touching(pyramid.table), wanted):
-        found[level].append(data)
-    return {level: pyramid.unpack(pages) for level, pages in found.items()}
-
-
 @lru_cache
 def _touching(table: Table) -> Select[Any]:
     of = table.c
@@ -140,39 +169,6 @@ def _touching(table: Table) -> Select[Any]:
     ]
     statement = select(of.level, of.data).where(key_is(table), or_(*each))
     return statement.order_by(of.level, of.bucket)
-
-
-def paged(pyramid: Pyramid, cells: Cells, level: int) -> dict[int, Cells]:
-    """Cells of ``level`` by page (bucket), without the pages that are not worth storing."""
-    buckets = cells["first"] >> BITS * (level + 1)
-    starts = starts_of(buckets)
-    parts = np.split(cells, starts[1:]) if len(cells) else []
-    return {
-        int(buckets[start]): part
-        for start, part in zip(starts, parts, strict=True)
-        if pyramid.keeps(part, level)
-    }
-
-
-def drop(connection: Connection, pyramid: Pyramid, key: Key, level: int, buckets: set[int]) -> None:
-    """Delete pages of a level."""
-    if buckets:
-        table = pyramid.table
-        gone = delete(table).where(
-            key_is(table), table.c.level == level, table.c.bucket == bindparam("gone")
-        )
-        of = bound(table, key)
-        connection.execute(gone, [{**of, "gone": bucket} for bucket in buckets])
-
-
-def read(connection: Connection, pyramid: Pyramid, key: Key, level: int, within: Range) -> Cells:
-    """The cells of ``level`` whose number is in ``within``, both ends included."""
-    wanted = bound(pyramid.table, key)
-    wanted |= {"level": level, "low": within[0] >> BITS, "high": within[1] >> BITS}
-    pages = fetch(connection, _reading(pyramid.table), wanted)
-    cells = pyramid.unpack(data for (data,) in pages)
-    left, right = np.searchsorted(cells["first"] >> BITS * level, [within[0], within[1] + 1])
-    return cells[left:right]
 
 
 @lru_cache

@@ -20,9 +20,8 @@ from sqlalchemy import Connection
 from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.store.engine.engine import insert_rows
 from ampmon_server.store.engine.numbers import INTEGER_MAX
-from ampmon_server.store.pages import pyramid as levels
 from ampmon_server.store.pages import ranges
-from ampmon_server.store.pages.pyramid import BITS, LEVELS, TOP, Key, Pyramid
+from ampmon_server.store.pages.pyramid import BITS, LEVELS, TOP, Key, Pyramid, steps_of
 from ampmon_server.store.pages.ranges import Range
 
 
@@ -101,8 +100,8 @@ class WindowedSeries:
         if first > last:
             return
         low, high = within = _numbers((first, last), 1)
-        cells = self.pyramid.roll(self.rows(*levels.steps_of(within)), 1)
-        held = levels.touched(*self._of, within)
+        cells = self.pyramid.roll(self.rows(*steps_of(within)), 1)
+        held = self.pyramid.touched(self.connection, self.key, within)
         made: list[tuple[Any, ...]] = []
         for level in LEVELS:
             before = held[level]
@@ -111,13 +110,13 @@ class WindowedSeries:
             left, right = np.searchsorted(before["first"] >> BITS * level, [low, high + 1])
             after = joined([before[:left], cells, before[right:]])
             low, high = low >> BITS, high >> BITS
-            pages = levels.paged(self.pyramid, after, level)
+            pages = self.pyramid.paged(after, level)
             made += [
                 (*self.key, level, bucket, self.pyramid.pack(page))
                 for bucket, page in pages.items()
             ]
             gone = set((held[level]["first"] >> BITS * (level + 1)).tolist()) - set(pages)
-            levels.drop(*self._of, level, gone)
+            self.pyramid.drop(self.connection, self.key, level, gone)
             if level < TOP:
                 cells = self.pyramid.roll(after, level + 1)
         insert_rows(self.connection, self.pyramid.table, made, replace=True)
@@ -151,10 +150,6 @@ class WindowedSeries:
             cells = self._cut(self._under(cells, level, below), stretch)
             level = below
         return self._trimmed(cells, level, stretch)
-
-    @property
-    def _of(self) -> tuple[Connection, Pyramid, Key]:
-        return self.connection, self.pyramid, self.key
 
     @staticmethod
     def _cut(cells: Cells, stretch: Stretch) -> Cells:
@@ -203,7 +198,7 @@ class WindowedSeries:
         parts = []
         if first < self.rows_from:
             old = _numbers((first, min(last, self.rows_from - 1)), 1)
-            parts.append(levels.read(*self._of, 1, old))
+            parts.append(self.pyramid.read(self.connection, self.key, 1, old))
         if last >= self.rows_from:
             parts.append(self.rows(max(first, self.rows_from), last))
         return joined(parts)
@@ -217,7 +212,7 @@ class WindowedSeries:
         return self.pyramid.roll(joined([cells, self.rows(start, stop - 1)]), level)
 
     def _held(self, level: int, low: int, high: int) -> Cells:
-        kept = levels.read(*self._of, level, (low, high))
+        kept = self.pyramid.read(self.connection, self.key, level, (low, high))
         if level not in self.pyramid.thin:
             return kept
         start = max(low << BITS * level, self.rows_from)
