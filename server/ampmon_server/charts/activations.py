@@ -138,13 +138,11 @@ def _drawn(sample: ModuleSample) -> npt.NDArray[np.int64]:
 
 
 def _lost(sample: ModuleSample) -> Floats:
-    """The share of each module's gradient that is not normal."""
     classes = sample.statistics.classes()
     return _share(classes.total - classes.normal, classes)
 
 
 def _share(part: Ints, classes: Classes) -> Floats:
-    """A class's share of the sampled elements; 0 if there are none."""
     return np.asarray(part / np.maximum(classes.total, 1), np.float64)
 
 
@@ -309,7 +307,6 @@ def _worst(sample: ModuleSample) -> str:
 
 
 def _overflow(sample: ModuleSample) -> str:
-    """Say where an overflow began, if there was one."""
     forward = np.flatnonzero(~np.isfinite(sample.forward))
     if len(forward):
         return f"Overflow in the forward pass, first in {sample.names[forward[0]]}."

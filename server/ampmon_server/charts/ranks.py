@@ -11,7 +11,7 @@ from ampmon_server.charts.parts.layout import empty, figure, legend_top, why_no_
 from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
 from ampmon_server.charts.parts.traces import Trace, markers, plot_x, typed
 from ampmon_server.model.aggregates.merging import Cells
-from ampmon_server.model.series import Flags, Floats, Ints
+from ampmon_server.model.series import Flags, Floats, Ints, RankRows
 from ampmon_server.model.words import count, plural, power_of_two, pruned, steps
 
 
@@ -38,7 +38,8 @@ def ranks(source: Source, view: View) -> Figure:
         return empty(META, why_no_updates(source, view))
     if len(source.ranks) < 2:
         return empty(META, "This run has only one rank.")
-    strips = [Strip(source, place, window) for place in range(len(source.ranks))]
+    lead, leaders = _lead(source, window)
+    strips = [Strip(place, of, lead, leaders, window) for place, of in enumerate(source.ranks)]
     if not len(strips[0].every):
         gone = pruned(source.rows_from)
         return empty(META, f"No step here can be compared between ranks.{gone}")
@@ -59,18 +60,17 @@ def ranks(source: Source, view: View) -> Figure:
 class Strip:
     """One rank's rows within a window, beside those of the lowest rank that has each step."""
 
-    def __init__(self, source: Source, place: int, window: Window) -> None:
-        self.place = place
-        self.rank = source.ranks[place].rank
-        asked = source.ranks[place].steps
-        self.rows = _within(source.ranks[place].rows, window)
+    def __init__(
+        self, place: int, of: RankRows, lead: Cells, leaders: Ints, window: Window
+    ) -> None:
+        self.place, self.rank = place, of.rank
+        self.rows = _within(of.rows, window)
         self.x = window.x.at(self.rows, "first")
-        lead, self.leaders = _lead(source, window)
-        self.lead = lead[np.searchsorted(lead["first"], self.rows["first"])]
-        self.leader = self.leaders[np.searchsorted(lead["first"], self.rows["first"])]
-        held = lead["first"][np.isin(lead["first"], asked)]
-        self.has = np.isin(held, self.rows["first"])
-        self.every = window.x.of(held, lead["time_first"][np.isin(lead["first"], asked)])
+        led = np.searchsorted(lead["first"], self.rows["first"])
+        self.lead, self.leader = lead[led], leaders[led]
+        compared = lead[np.isin(lead["first"], of.steps)]
+        self.has = np.isin(compared["first"], self.rows["first"])
+        self.every = window.x.at(compared, "first")
 
     @property
     def other_scale(self) -> Flags:

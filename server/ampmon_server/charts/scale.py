@@ -149,7 +149,6 @@ def scale(source: Source, view: View) -> Figure:
 
 
 def _strip(any_skips: bool) -> dict[str, Any]:
-    """The y axis of the rug of skips, below the plot."""
     named = {"tickvals": [0], "ticktext": ["skips" if any_skips else "no skips"]}
     return y_axis(range=[-1, 1], domain=[0, STRIP - 0.03], showgrid=False, **named)
 

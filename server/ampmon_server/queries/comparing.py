@@ -262,7 +262,6 @@ def _made(identity: Identity) -> Iterator[tuple[str, str]]:
 
 
 def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """Flatten nested values into names with dots."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _flat(f"{name}.{key}", inner)

@@ -159,7 +159,6 @@ def _parameter_series(
     pixels: int,
     part_of: Callable[[Sequence[str]], ParameterPart],
 ) -> ParameterSeries:
-    """Read parameters in columns ``pixels`` wide."""
     columns = asked.view.columns // pixels
     return store.parameter_series(
         run_id, **_extent(asked, asked.view), columns=columns, part_of=part_of

@@ -146,7 +146,6 @@ class GappedPoints:
 
 
 def _whole(x: Ints | Floats) -> GappedPoints:
-    """Return the points with none inserted."""
     return GappedPoints(np.arange(len(x)), x, np.zeros(len(x), bool))
 
 
