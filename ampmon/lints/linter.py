@@ -297,7 +297,7 @@ class Linter:
         if self._suspect:
             self._suspect = False
             optimizers = [optimizer for each in seen.values() if (optimizer := each.optimizer())]
-            look(optimizers, self._name, self._reporter)
+            self._reporter.submit(*look(optimizers, self._name, self._reporter))
 
     def _look_at(self, seen: _SeenOptimizer) -> None:
         if (watcher := seen.watcher) is None:

@@ -13,6 +13,7 @@ import torch
 from ampmon.lints.reporter import ENOUGH, LintReporter
 from ampmon.probe.gradients import local_elements
 from ampmon.probe.ring import Readback
+from ampmon.training.series import Ready, Write
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
@@ -228,8 +229,11 @@ NameOf = Callable[[torch.Tensor], str]
 
 def look(
     optimizers: Iterable[torch.optim.Optimizer], name_of: NameOf, reporter: LintReporter
-) -> None:
-    """Start to check the optimizers' weights and states, in one pass. Does not wait for a device."""
+) -> tuple[Ready, Write]:
+    """Start to check the optimizers' weights and states, in one pass. Does not wait for a device.
+
+    Return whether the values are there, and what then reports those that are not finite.
+    """
     by_device: dict[torch.device, tuple[list[str], list[torch.Tensor]]] = {}
     for optimizer in optimizers:
         for name, tensor in _held(optimizer, name_of):
@@ -237,8 +241,9 @@ def look(
             names.append(name)
             flags.append(tensor.isfinite().all())
     parts = [(names, Readback(torch.stack(flags))) for names, flags in by_device.values()]
-    reporter.submit(
-        lambda: all(flags.ready() for _, flags in parts), partial(_report_poisoned, parts, reporter)
+    return (
+        lambda: all(flags.ready() for _, flags in parts),
+        partial(_report_poisoned, parts, reporter),
     )
 
 

@@ -489,8 +489,8 @@ def test_what_lints_look_at_is_only_enqueued(data_directory: Path) -> None:
     assert passes is not None
     assert (passes._filled is not None, passes._clipping.is_written) == (True, True)
     with NoSync():
-        pending = look([loop.optimizer], lambda parameter: "it", reporter)
-    assert pending.ready()
+        ready, _ = look([loop.optimizer], lambda parameter: "it", reporter)
+    assert ready()
 
 
 def test_a_lint_warns_and_says_what_to_write(data_directory: Path) -> None:
