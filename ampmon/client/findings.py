@@ -14,9 +14,9 @@ from typing import get_args
 import msgspec
 
 from ampmon import wire
-from ampmon.client.threads import Reader
 from ampmon.spool import AnswersReader, requested
 from ampmon.system.plain import RULE, plain_finding
+from ampmon.training.series import Reader
 
 
 FINDINGS_MAX, WARNINGS_MAX = 100, 32

@@ -19,13 +19,13 @@ from ampmon import identity, wire
 from ampmon.client import agreement
 from ampmon.client.findings import Findings
 from ampmon.client.quota import SCARCE, SpoolQuota, is_rare
-from ampmon.client.threads import MaintenanceThread, Reader
+from ampmon.client.threads import MaintenanceThread
 from ampmon.client.troubles import ErrorReporter
 from ampmon.config import RunOptions, clean_name
 from ampmon.spool import Destination, SpoolWriter
 from ampmon.system import signals
 from ampmon.training.call import Call
-from ampmon.training.series import Stream
+from ampmon.training.series import Reader, Stream
 
 
 _ATTEMPT = "attempt"

@@ -1,12 +1,10 @@
-"""The background threads of a run: one syncs the spool and keeps the sender running, others run submitted work."""
+"""The background thread of a run, which syncs the spool and keeps the sender running."""
 
 from __future__ import annotations
 
 import contextlib
-import queue
 import threading
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -146,57 +144,3 @@ class MaintenanceThread:
             left_s = max(self._deadline - time.monotonic(), 0.0)
             sender.wait_until_sent(options.dir, self._attempt_id, left_s)
             self._recorder.findings.look(self._spool.path)
-
-
-class Reader:
-    """Runs work in the order of submission. Its thread starts with the first. Errors of the work are not raised.
-
-    All submitted work is done when `done` equals ``handed``. Both only grow.
-    """
-
-    def __init__(
-        self,
-        failed: Callable[[str, BaseException], None],
-        *,
-        thread: str = "ampmon-reader",
-        doing: str = "reading from the device",
-    ) -> None:
-        self.handed = 0
-        self.done = 0
-        self._failed = failed
-        self._name = thread
-        self._doing = doing
-        self._queue: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def submit(self, work: Callable[[], object]) -> None:
-        """Submit work. Does not wait. Raises RuntimeError if no thread can start; the work stays submitted."""
-        self.handed += 1
-        self._queue.put(work)
-        if self._thread is None or not self._thread.is_alive():
-            thread = threading.Thread(target=self._read, name=self._name, daemon=True)
-            thread.start()
-            self._thread = thread
-
-    @property
-    def idle(self) -> bool:
-        return self.done == self.handed
-
-    def finish(self, deadline: float) -> None:
-        """End the thread when its work is done. Waits at most until ``deadline``, a time of time.monotonic().
-
-        Work submitted while no thread could start is done here.
-        """
-        self._queue.put(None)
-        if self._thread is None:
-            self._read()
-        else:
-            self._thread.join(max(deadline - time.monotonic(), 0.0))
-
-    def _read(self) -> None:
-        while (work := self._queue.get()) is not None:
-            try:
-                work()
-            except Exception as error:
-                self._failed(self._doing, error)
-            self.done += 1

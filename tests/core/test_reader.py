@@ -12,8 +12,7 @@ import pytest
 
 import ampmon
 from ampmon.client import current_run
-from ampmon.client.threads import Reader
-from ampmon.training.series import Stream
+from ampmon.training.series import Reader, Stream
 from recording import Recording, recording
 from waiting import DEADLINE_S
 
