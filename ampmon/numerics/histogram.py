@@ -299,7 +299,7 @@ def headroom_bits(amax: Floats, into: FloatFormat = FP16) -> Floats:
 
 def gradient_norm(sum_squares: Floats, scale: Floats) -> Floats:
     """Return the unscaled 2-norm from the sum of squares of scaled elements. Add up shards before, but not replicas."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.asarray(np.sqrt(sum_squares) / scale, dtype=np.float64)
 
 

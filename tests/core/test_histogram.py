@@ -68,6 +68,7 @@ def test_the_norm_is_that_of_unscaled_gradients() -> None:
     assert gradient_norm(squares.sum(), np.float64(1024)) == pytest.approx(
         float(whole.norm()), rel=1e-12
     )
+    assert gradient_norm(np.float64(1e300), np.float64(1e-200)) == math.inf, "without a warning"
 
 
 def test_headroom_of_what_is_not_finite() -> None:
