@@ -273,11 +273,11 @@ class PackedStack:
         shape = dtype.itemsize, len(self.parameters), *bins, len(self.steps)
         planes = np.frombuffer(column.data, np.uint8).reshape(shape)
         values = _floats(planes) if dtype.kind == "f" else _integers(planes)
-        return np.moveaxis(values, -1, 0)
+        return values.transpose(-1, *range(values.ndim - 1))
 
 
 def _floats(planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
-    return np.moveaxis(planes, 0, -1).copy().view(np.float64)[..., 0]
+    return planes.transpose(*range(1, planes.ndim), 0).copy().view(np.float64)[..., 0]
 
 
 def _integers(planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:

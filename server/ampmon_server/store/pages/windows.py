@@ -143,13 +143,21 @@ class WindowedSeries:
         extremes, so a line loses nothing where a cell is four columns wide. Columns that are eight times as wide, and
         multiples of a power of two, each hold whole cells.
         """
-        level = TOP
-        cells = self._cut(self._read(TOP, *stretch.steps), stretch)
+        level = self._first_level(stretch, columns)
+        cells = self._cut(self._read(level, *stretch.steps), stretch)
         while level and WIDE * len(cells) < columns:
             below = level - 1 if int(cells["n"].sum()) >= (1 << BITS) // WIDE * columns else 0
             cells = self._cut(self._under(cells, level, below), stretch)
             level = below
         return self._trimmed(cells, level, stretch)
+
+    def _first_level(self, stretch: Stretch, columns: int) -> int:
+        """The coarsest level that may have enough cells. All cells of the levels from `lowest` on are stored."""
+        for level in range(TOP, self.pyramid.lowest, -1):
+            low, high = _numbers(stretch.steps, level)
+            if WIDE * (high - low + 1) >= columns:
+                return level
+        return self.pyramid.lowest
 
     @staticmethod
     def _cut(cells: Cells, stretch: Stretch) -> Cells:
