@@ -152,12 +152,14 @@ class WindowedSeries:
         return self._trimmed(cells, level, stretch)
 
     def _first_level(self, stretch: Stretch, columns: int) -> int:
-        """The coarsest level that may have enough cells. All cells of the levels from `lowest` on are stored."""
-        for level in range(TOP, self.pyramid.lowest, -1):
-            low, high = _numbers(stretch.steps, level)
+        """The coarsest level that may have enough cells. Its cells are all stored, or can be built from rows."""
+        steps = stretch.steps
+        lowest = self.pyramid.lowest if steps[0] < self.rows_from else 1
+        for level in range(TOP, lowest, -1):
+            low, high = _numbers(steps, level)
             if WIDE * (high - low + 1) >= columns:
                 return level
-        return self.pyramid.lowest
+        return lowest
 
     @staticmethod
     def _cut(cells: Cells, stretch: Stretch) -> Cells:

@@ -7,7 +7,7 @@ place among all that the stream ever had. The list is stored with the cells, as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -66,6 +66,8 @@ class StreamSamples:
     source: StreamSource
     names: tuple[str, ...]
     part: ParameterPart | None = None
+    _listed: dict[int, _Listed] = field(default_factory=dict)
+    """By attempt. Known once read: a window reads rows several times."""
 
     @property
     def series(self) -> WindowedSeries:
@@ -99,7 +101,7 @@ class StreamSamples:
         asked = {"of": self.run_id, "number": self.source.number, "first": first}
         asked["stop"] = min(last, INTEGER_MAX) + 1
         blocks = fetch(self.connection, reading(gradient_blocks, self.source.overlaid), asked)
-        listed = {attempt: self._listed(attempt) for attempt in {row[1] for row in blocks}}
+        listed = {attempt: self._of_attempt(attempt) for attempt in {row[1] for row in blocks}}
         parts = [
             self._cells(packing.PackedStack(data), listed[attempt]) for data, attempt in blocks
         ]
@@ -128,7 +130,12 @@ class StreamSamples:
             stack.steps, stack.times, stack.scales, columns, into[kept], self._layout
         )
 
-    def _listed(self, attempt: int) -> _Listed:
+    def _of_attempt(self, attempt: int) -> _Listed:
+        if attempt not in self._listed:
+            self._listed[attempt] = self._read_listed(attempt)
+        return self._listed[attempt]
+
+    def _read_listed(self, attempt: int) -> _Listed:
         held = packed_header(self.connection, self.run_id, self.source.number, attempt)
         if held is None:
             return _Listed(np.zeros(0, np.int64), np.zeros(0, np.int64), None)
