@@ -18,8 +18,8 @@ from weakref import WeakValueDictionary
 from ampmon import identity, wire
 from ampmon.client import agreement
 from ampmon.client.findings import Findings
+from ampmon.client.maintenance_thread import MaintenanceThread
 from ampmon.client.quota import SCARCE, SpoolQuota, is_rare
-from ampmon.client.threads import MaintenanceThread
 from ampmon.client.troubles import ErrorReporter
 from ampmon.config import RunOptions, clean_name
 from ampmon.spool import Destination, SpoolWriter

@@ -1,4 +1,7 @@
-"""Writes the records of one source in order. Records with values still on a device wait for them."""
+"""Writes the records of one source in order. Records with values still on a device wait for them.
+
+Those that take long to decode are written on the thread of a `Reader`.
+"""
 
 from __future__ import annotations
 

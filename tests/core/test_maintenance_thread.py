@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ampmon import wire
-from ampmon.client import current_run, threads
+from ampmon.client import current_run, maintenance_thread
 from ampmon.client.recorder import Recorder
 from ampmon.client.troubles import AmpmonWarning
 from ampmon.config import resolve
@@ -51,14 +51,14 @@ def syncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the maintenance thread check everything as often as it syncs."""
-    monkeypatch.setattr(threads, "EVERY_S", threads.SYNC_EVERY_S)
+    monkeypatch.setattr(maintenance_thread, "EVERY_S", maintenance_thread.SYNC_EVERY_S)
 
 
 def test_a_skip_is_synced_at_once(
     data_directory: Path, syncs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A skip is synced to disk without waiting for the maintenance thread's next round."""
-    monkeypatch.setattr(threads, "EVERY_S", 86_400.0)
+    monkeypatch.setattr(maintenance_thread, "EVERY_S", 86_400.0)
     recorder = start()
     for _ in range(4):
         before = len(syncs)
@@ -70,7 +70,7 @@ def test_skips_in_a_row_share_a_sync(
     data_directory: Path, syncs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Syncs keep a minimum interval, however many skips there are."""
-    monkeypatch.setattr(threads, "SYNC_EVERY_S", 86_400.0)
+    monkeypatch.setattr(maintenance_thread, "SYNC_EVERY_S", 86_400.0)
     recorder = start()
     for _ in range(1000):
         put(recorder, "dead")

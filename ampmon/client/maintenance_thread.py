@@ -1,4 +1,4 @@
-"""The background thread of a run, which syncs the spool and keeps the sender running."""
+"""The background thread of a run: syncs the spool, keeps the sender running, reports losses, and ends the run."""
 
 from __future__ import annotations
 
