@@ -8,7 +8,6 @@ from typing import Any
 
 from ampmon import config
 from ampmon.client import current_run, run
-from ampmon.client.scaler import watch
 from ampmon.client.troubles import warn
 from ampmon.system import signals
 
@@ -47,6 +46,8 @@ class Proposal:
         if known or not callable(getattr(scaler, "is_enabled", None)):
             return
         try:
+            from ampmon.client.scaler import watch  # loads torch, which `log_metrics` does not need
+
             watch(scaler, model=model)
         except Exception as error:
             signals.let_through(error)

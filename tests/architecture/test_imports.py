@@ -24,6 +24,7 @@ WITHOUT_TORCH = (
     "ampmon.sender",
     "ampmon.launch",
     "ampmon.training.built",
+    "ampmon.integrations.trackers",
     "ampmon_server.http.app",
     "ampmon_server.cli.background",
     "ampmon_server.cli.commands",
@@ -55,7 +56,7 @@ def test_the_scaler_loads_no_service() -> None:
 
 
 def test_what_a_host_without_torch_runs_loads_no_torch() -> None:
-    """The wire, the sender, the server and the command line load no torch."""
+    """The wire, the sender, trackers, the server and the command line load no torch."""
     assert "torch" not in on_a_host_without_torch()
 
 
