@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import distribution
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -12,7 +12,7 @@ from urllib.request import url2pathname
 def install(extra: str) -> str:
     """Return "pip install 'ampmon[torch]'", or the same with the folder of the clone that ampmon came from."""
     place = "ampmon"
-    with suppress(PackageNotFoundError, OSError, ValueError):
+    with suppress(Exception):  # the hint is part of another message, and the record may be damaged
         # What pip records of a distribution installed from a URL. A folder has `dir_info`.
         origin = json.loads(distribution("ampmon").read_text("direct_url.json") or "{}")
         if "dir_info" in origin:
