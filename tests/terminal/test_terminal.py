@@ -6,9 +6,11 @@ import argparse
 import contextlib
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -145,6 +147,28 @@ def test_a_run_as_json_has_its_diagnosis(place: Place) -> None:
 
     assert told["run"]["skipped"] == 8
     assert told["diagnosis"]["severity"] == "critical"
+
+
+@pytest.mark.parametrize("command", ["runs", "show"])
+def test_json_needs_no_package_of_the_server(place: Place, tmp_path: Path, command: str) -> None:
+    """Where only the training's packages are installed, JSON is printed; the rest needs rich, which a line names."""
+    (tmp_path / "rich.py").write_text("raise ModuleNotFoundError('No rich', name='rich')")
+    where = ["--data-dir", str(place.server.directory), "--url", place.server.url]
+    read, drawn = (
+        subprocess.run(
+            [sys.executable, "-m", "ampmon_server.cli", command, *where, *options],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for options in (["--json"], [])
+    )
+
+    assert (read.returncode, read.stderr) == (0, "")
+    assert json.loads(read.stdout)
+    assert drawn.returncode == 2
+    assert drawn.stderr.endswith("(rich is missing)\n")
 
 
 @pytest.mark.parametrize("command", ["runs", "show"])

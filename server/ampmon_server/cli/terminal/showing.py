@@ -5,14 +5,10 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from ampmon.system.plain import plain
 from ampmon_server.cli import which
-from ampmon_server.cli.doctor.printing import SHAPES, Paper
 from ampmon_server.cli.terminal.answers import (
     LoggedNames,
     RunListAnswer,
@@ -29,6 +25,13 @@ from ampmon_server.client.answers import Diagnosed, read
 from ampmon_server.client.sketch import sketch
 from ampmon_server.model.words import NONE, count, percent, plural
 
+
+# Text is drawn with rich. JSON is printed without it too, as where only what trains is installed.
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ampmon_server.cli.doctor.printing import Paper
 
 ID_MIN = 8
 """Minimum characters of an id to show. More are shown only if two ids would look alike."""
@@ -72,6 +75,8 @@ def _query(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _print(listed: RunListAnswer) -> None:
+    from rich.console import Console
+
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = PIPED_COLUMNS
@@ -82,6 +87,8 @@ def _print(listed: RunListAnswer) -> None:
 
 
 def _table(runs: Sequence[SummaryAnswer]) -> Table:
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     several = len({run.project for run in runs}) > 1
     table.add_column("NAME", overflow="fold", min_width=12)
@@ -97,6 +104,10 @@ def _table(runs: Sequence[SummaryAnswer]) -> Table:
 
 
 def _cells(run: SummaryAnswer, id_length: int, *, several: bool) -> Iterator[str | Text]:
+    from rich.text import Text
+
+    from ampmon_server.cli.doctor.printing import SHAPES
+
     yield Text(plain(f"{run.project}/{run.name}" if several else run.name))
     yield run.run_id[:id_length]
     yield run.status
@@ -123,6 +134,8 @@ def show(arguments: argparse.Namespace) -> None:
         if arguments.json:
             print(f'{{"run":{body.decode()},"diagnosis":{diagnosis.decode()}}}')
             return
+        from ampmon_server.cli.doctor.printing import Paper
+
         summary, diagnosed = read(body, SummaryAnswer), read(diagnosis, Diagnosed)
         logged = read(server.get(f"{path}/scalars"), LoggedNames)
         paper = Paper(summary, server.page)
