@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -60,6 +61,51 @@ def test_a_full_disk_is_said_in_a_line(server: Server) -> None:
         "2\n",
         "ampmon runs: [Errno 28] No space left on device\n",
     )
+
+
+def test_an_error_without_words_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of the system that nobody expected and that says nothing is raised, not printed as an empty line."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr("ampmon_server.client.client.ApiClient.get", late)
+    monkeypatch.setenv("AMPMON_TOKEN", "t" * 43)
+    with pytest.raises(TimeoutError):
+        main(["runs", "--url", "http://127.0.0.1:1"])
+
+
+def test_health_is_0_or_1_whatever_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`ampmon health` never exits with 2, which Docker reserves, also for an error of the system."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("ampmon_server.client.client.ApiClient.ready", full)
+    monkeypatch.setenv("AMPMON_TOKEN", "t" * 43)
+    assert main(["health", "--url", "http://127.0.0.1:1"]) == 1
+    assert capsys.readouterr().err == "ampmon health: [Errno 24] Too many open files\n"
+
+
+def test_a_server_that_fails_logs_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error of the system that names no file ends `ampmon serve` with 2, and its traceback is in the log."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("ampmon_server.cli.serve.ServerProcess.run", fail)
+    monkeypatch.setattr("ampmon_server.http.logs.set_up", lambda _: None)
+    monkeypatch.setattr("ampmon_server.cli.serve.raise_limit", lambda: None)
+    before = os.umask(0o077)
+    try:
+        assert main(["serve", "--port", "0", "--data-dir", str(tmp_path)]) == 2
+    finally:
+        os.umask(before)
+    assert "in fail" in caplog.text
 
 
 def test_a_character_that_the_terminal_lacks_is_escaped(server: Server) -> None:

@@ -104,8 +104,8 @@ def health(arguments: argparse.Namespace) -> int:
     """Return 0 if the server is ready, else 1 with a line that says why. Blocks for up to a minute."""
     try:
         _asked(arguments, ApiClient.alive if arguments.alive else ApiClient.ready)
-    except AmpmonError as problem:
-        print(f"ampmon health: {problem}", file=sys.stderr)
+    except (AmpmonError, OSError) as problem:
+        print(f"ampmon health: {str(problem) or repr(problem)}", file=sys.stderr)
         return UNWELL
     print("alive" if arguments.alive else "ready")
     return 0

@@ -45,10 +45,7 @@ def main(argv: Sequence[str]) -> int:
         _discard_stdout()
         return 1
     except (AmpmonError, OSError) as error:
-        _print_failure(arguments, error)
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            _discard_stdout()
-        return CANNOT
+        return _end(arguments, error)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in _OURS:
             raise
@@ -60,13 +57,18 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
-def _print_failure(arguments: argparse.Namespace, error: Exception) -> None:
-    """Print why a command failed. For errors with a file: "train.log: No such file or directory"."""
+def _end(arguments: argparse.Namespace, error: Exception) -> int:
+    """Print why a command failed, and return its exit code. For a file: "train.log: No such file or directory"."""
+    if not str(error):  # nobody expected it, and only its traceback says what it is
+        raise error
     below = f" {arguments.what}" if arguments.command == "db" else ""
     why = str(error)
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         why = f"{error.filename}: {error.strerror}"
     print(f"ampmon {arguments.command}{below}: {why}", file=sys.stderr)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        _discard_stdout()
+    return CANNOT
 
 
 def _prepare_stdout() -> None:

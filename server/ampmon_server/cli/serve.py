@@ -39,11 +39,16 @@ def run(arguments: argparse.Namespace) -> None:
     if (untested := assets.check_plotly()) is not None:
         _log.warning("%s", untested)
     raise_limit()
-    with listen(settings) as listener:
-        if arguments.workers == 1:
-            _serve_alone(settings, listener, open_browser=arguments.open)
-        else:
-            _supervise(settings, listener, arguments.workers, open_browser=arguments.open)
+    try:
+        with listen(settings) as listener:
+            if arguments.workers == 1:
+                _serve_alone(settings, listener, open_browser=arguments.open)
+            else:
+                _supervise(settings, listener, arguments.workers, open_browser=arguments.open)
+    except OSError as error:
+        if error.filename is None:  # its words alone do not say what failed
+            _log.exception("ampmon serve failed")
+        raise
 
 
 def _serve_alone(settings: Settings, listener: socket.socket, *, open_browser: bool) -> None:
