@@ -251,17 +251,18 @@ class _Filling:
         """Update the totals of the run, its stream and the ledger."""
         count, track = len(self._track), self._track
         sampled = len(range(0, count, SAMPLED_EVERY))
+        records = count + len(range(LOGGED_EVERY, count, LOGGED_EVERY))
         stream.updates, stream.sampled, stream.last_step = count, sampled, count - 1
         roster.save(stream)
         state.updates, state.skipped, state.sampled = count, int(track.skipped.sum()), sampled
-        state.records, state.last_step, state.last_time = count, count - 1, int(self._times[-1])
+        state.records, state.last_step, state.last_time = records, count - 1, int(self._times[-1])
         state.scale = float(track.scale_after[-1])
         run_state.save(connection, state)
         table = ledger.c
         connection.execute(
             update(ledger)
             .where(table.run_id == state.run_id, table.stream == stream.number)
-            .values(last_seq=count - 1, last_step=count - 1)
+            .values(last_seq=records - 1, last_step=count - 1)
         )
 
 

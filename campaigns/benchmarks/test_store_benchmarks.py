@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store
+from ampmon_server.store import Store, Verification
 from benchmarks import peers
 from benchmarks.store import (
     against,
@@ -101,7 +101,7 @@ def test_real_samples_are_of_148_parameters_and_vary(samples: Real) -> None:
 
 
 def test_a_filled_store_counts_what_was_put_in(data_directory: Path, samples: Real) -> None:
-    """A bulk-loaded run has its track's updates, skips and samples."""
+    """A bulk-loaded run has its track's updates, skips and samples, and verifies without a defect."""
     settings = Settings(data_directory=data_directory)
     made = track(5_000)
 
@@ -114,6 +114,8 @@ def test_a_filled_store_counts_what_was_put_in(data_directory: Path, samples: Re
     assert (summary.updates, summary.skipped) == (5_000, int(made.skipped.sum()))
     assert summary.sampled_updates == 5_000 // filling.SAMPLED_EVERY
     assert len(skips.rows) == summary.skipped
+    with Verification.begin(settings) as verification:
+        assert verification.run(run) == []
 
 
 def test_a_copied_store_answers_alike(data_directory: Path, samples: Real) -> None:
