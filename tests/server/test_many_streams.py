@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, select
 
 from ampmon import wire
 from ampmon.wire.decoding import decode_batch
 from ampmon_server.store import BadBatch, Store
+from ampmon_server.store.admin import recorded
 from ampmon_server.store.engine import engine as engines
+from ampmon_server.store.schema.tables import runs
 from ampmon_server.store.streams.scalers import scalers_of
 from batches import Trainer
 
@@ -55,6 +58,25 @@ def test_headers_of_a_batch_are_stored_at_once(store: Store) -> None:
         assert listed == [f"scaler {each}" for each in range(count)]
     assert taken[0] == taken[1]
     assert read == [2, 2]
+
+
+def test_the_rows_of_many_streams_are_counted_in_one_pass(store: Store) -> None:
+    """Checking the totals of a run looks through its attempts once, and not again for each stream."""
+    passes = []
+
+    class Spans(dict[Any, Any]):
+        def items(self) -> Any:
+            passes.append(len(self))
+            return super().items()
+
+    trainer = Trainer()
+    store.ingest(trainer.batch(headers=headers(trainer, 100)))
+    with engines.reading(store._engine) as connection:
+        run = connection.execute(select(runs)).one()
+        rows = recorded.read_rows(connection, run.run_id)
+        rows.spans = Spans(rows.spans)
+        assert list(recorded.of_totals(connection, run, rows)) == []
+    assert len(passes) == 1
 
 
 def test_a_run_has_so_many_streams(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

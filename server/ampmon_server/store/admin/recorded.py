@@ -274,8 +274,11 @@ def _stream_totals(
     table = streams.c
     columns = (table[name] for name in _COUNTS)
     held = select(table.stream, *columns).where(table.run_id == run_id, table.rows_from == 0)
+    by_stream: dict[int, list[_Span]] = defaultdict(list)
+    for (stream, _), span in rows.spans.items():
+        by_stream[stream].append(span)
     for stream, *counts in connection.execute(held.order_by(table.stream)).all():
-        spans = [span for (of, _), span in rows.spans.items() if of == stream]
+        spans = by_stream[stream]
         steps = [step for span in spans for step in span.steps or ()]
         sampled = sum(span.sampled for span in spans)
         ends = (min(steps, default=None), max(steps, default=None))
