@@ -97,7 +97,7 @@ def _scalars(connection: Connection, run_id: bytes) -> Named:
         )
     }
     for stream, name in sorted(named):
-        if stream in rows_from:  # `strays` reports the others
+        if stream in rows_from:  # the check of streams reports the others
             of = LoggedSeries(run_id, stream, rows_from[stream])
             yield f"scalar {name!r} of stream {stream}", scalars.series(connection, of, name)
 

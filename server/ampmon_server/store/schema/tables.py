@@ -1,6 +1,6 @@
 """Declares the tables. Data of a run is keyed by `run_id` first, so one schema serves both a single file and a cluster.
 
-This package contains no statements and assumes no engine. Times are microseconds since the epoch. A NaN or infinite
+This module contains no statements and assumes no engine. Times are microseconds since the epoch. A NaN or infinite
 number is stored as null with its kind beside it (`store.engine.numbers`), because not every engine keeps NaN. `attempt`
 numbers the process starts of a rank, and `stream` the pairs of rank and scaler name, both from 0 within the run.
 """

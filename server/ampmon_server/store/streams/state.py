@@ -168,6 +168,7 @@ def _row(state: RunState) -> tuple[Any, ...]:
 
 
 PAGE = 1000
+"""Runs read by one statement."""
 
 
 class Advance(NamedTuple):

@@ -1,4 +1,4 @@
-"""Records what happened to a scaler's scale on resume, as an event that the server adds at an attempt's first update.
+"""Reads what happened to a scaler's scale on resume, from an event that ingest adds at an attempt's first update.
 
 The event has the seq of that update, which no other event has. So it is stored once, however often the update is sent.
 """
