@@ -167,10 +167,8 @@ class PassMeasurer:
 
     def _hook(self, place: int, parameter: Any, *, counts_only: bool) -> None:
         arrived, added = WeakHook(self.arrived, place, counts_only), WeakHook(self.added, place)
-        self._handles[id(parameter)] = [
-            parameter.register_hook(arrived),
-            parameter.register_post_accumulate_grad_hook(added),
-        ]
+        handles = self._handles[id(parameter)] = [parameter.register_hook(arrived)]
+        handles.append(parameter.register_post_accumulate_grad_hook(added))
 
     def close(self, parameters: Iterable[torch.Tensor]) -> None:
         """Unhook parameters whose gradients are complete."""

@@ -24,7 +24,9 @@ from torch.utils.checkpoint import checkpoint
 import ampmon
 from ampmon.numerics.histogram import Statistics
 from ampmon.probe.arrivals import PassMeasurer
+from ampmon.probe.budget import Budget
 from ampmon.probe.hooks import WeakHook
+from ampmon.probe.timing import Account, DeviceTimer
 from recording import recording
 from scaler.test_parity import bits
 
@@ -601,6 +603,29 @@ def test_an_error_in_measuring_is_the_monitors_own(
     assert unhooked(model)
     sampled = [each.gradients is not None for each in recording(data_directory).updates]
     assert sampled == [False, True, True, True]
+
+
+class Refusing(nn.Parameter):
+    """A parameter that takes hooks on its gradient, and none that are called once the gradient is added."""
+
+    def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
+        raise RuntimeError("of the test")
+
+
+def test_a_parameter_that_takes_only_one_of_its_hooks_keeps_none() -> None:
+    """If the second hook of a parameter cannot be installed, the first one is removed again, and that is reported."""
+    model, errors = nn.ParameterList([Refusing(torch.ones(4))]), []
+    timer = DeviceTimer(lambda *_: None)
+    measurer = PassMeasurer(
+        lambda: enumerate(model.parameters()),
+        "all",
+        lambda where, error: errors.append(str(error)),
+        Account(Budget("auto", 1.0), timer),
+        timer,
+    )
+    measurer.begin(1, reduced=False)
+    assert measurer.end() is None
+    assert (unhooked(model), errors) == (True, ["of the test"])
 
 
 def test_a_model_is_converted_by_swapping_afterwards() -> None:
