@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -235,7 +235,9 @@ class GradientWatcher:
 
     def _parameter(self) -> torch.Tensor | None:
         optimizer = self._optimizer()
-        held = parameters_of(optimizer) if optimizer is not None else ()
+        groups = optimizer.param_groups if optimizer is not None else ()
+        # Not `parameters_of`, which lists them all: the parameter is usually the first.
+        held: Iterator[torch.Tensor] = (each for group in groups for each in group["params"])
         return next((each for each in held if id(each) == self._known), None)
 
     def _gradient(self) -> torch.Tensor | None:

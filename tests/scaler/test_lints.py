@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -491,6 +491,32 @@ def test_what_lints_look_at_is_only_enqueued(data_directory: Path) -> None:
     with NoSync():
         ready, _ = look([loop.optimizer], lambda parameter: "it", reporter)
     assert ready()
+
+
+def test_a_watched_parameter_is_found_without_reading_all_others() -> None:
+    """The watched parameter is looked up many times in an update, so that stops once it is found."""
+    read = []
+
+    class Parameters(list[torch.Tensor]):
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            for each in super().__iter__():
+                read.append(each)
+                yield each
+
+    loop = Loop()
+    loop.loss().backward()
+    first = watchable(loop.optimizer)
+    assert first is not None
+    group = loop.optimizer.param_groups[0]
+    group["params"] = Parameters(group["params"])
+    losses = Losses(lambda: None, lambda *_: None)
+    watcher = GradientWatcher(
+        loop.optimizer, first, losses, LintReporter(), lambda *_: None, sure=True
+    )
+    watcher.passed(first)
+    watcher.moved()
+    assert all(each is first for each in read)
+    assert len(read) == 1
 
 
 def test_a_lint_warns_and_says_what_to_write(data_directory: Path) -> None:
