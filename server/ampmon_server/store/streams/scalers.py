@@ -232,25 +232,31 @@ class Scaler:
 
 def find(connection: Connection, run_id: UUID, stream: int | None) -> Scaler:
     """The scaler of a stream, or the run's first scaler. Raises NotFound for an unknown run or stream."""
-    run = connection.execute(
-        select(runs.c.disabled).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
-    ).one_or_none()
-    if run is None:
+    asked = {"of": run_id.bytes} | ({} if stream is None else {"stream": stream})
+    found = fetch(connection, _run_and_scaler(alone=stream is not None), asked)
+    if not found:
         raise NotFound(f"There is no run {run_id}.")
-    name = _name(connection, run_id.bytes, stream)
+    ((disabled, name),) = found
     if name is None and stream is not None:
         raise NotFound(f"Run {run_id} has no stream {stream}.")
-    found = () if name is None else sources(connection, run_id.bytes, name)
-    return Scaler(run_id.bytes, name or "", found, bool(run[0]))
+    of = () if name is None else sources(connection, run_id.bytes, name)
+    return Scaler(run_id.bytes, name or "", of, bool(disabled))
 
 
-def _name(connection: Connection, run_id: bytes, stream: int | None) -> str | None:
-    table = streams.c
-    statement = select(table.scaler).where(table.run_id == run_id, table.scaler != "")
-    if stream is not None:
-        statement = statement.where(table.stream == stream)
-    name: str | None = connection.scalar(statement.order_by(table.stream).limit(1))
-    return name
+@lru_cache
+def _run_and_scaler(*, alone: bool) -> Select[Any]:
+    """Select whether a run is disabled, and the scaler of a stream (``alone``) or of the first; null without one."""
+    run, table = runs.c, streams.c
+    of = (table.run_id == run.run_id) & (table.scaler != "")
+    if alone:
+        of &= table.stream == bindparam("stream")
+    return (
+        select(run.disabled, table.scaler)
+        .outerjoin_from(runs, streams, of)
+        .where(run.run_id == bindparam("of"), run.deleted == 0)
+        .order_by(table.stream)
+        .limit(1)
+    )
 
 
 def sources(connection: Connection, run_id: bytes, name: str) -> tuple[StreamSource, ...]:
