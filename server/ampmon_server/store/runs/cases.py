@@ -24,7 +24,7 @@ from ampmon_server.model.case import (
 )
 from ampmon_server.model.series import GradientSeries, empty_gradients, join_samples, take_samples
 from ampmon_server.store.alerts import judgements
-from ampmon_server.store.engine.engine import now_us
+from ampmon_server.store.engine.engine import fetch, now_us
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.runs import events, runs
 from ampmon_server.store.samples import gradient_rollups, parameter_rollups, samples
@@ -181,8 +181,8 @@ def policy_of(connection: Connection, scaler: Scaler) -> ScalePolicy:
     """Return the scale policy that the newest attempt of a scaler reported."""
     header = headers.c
     columns = (header.scaler_type, header.device, header.layout, header.settings)
-    newest = newest_header(scaler.run_id, scaler.number, *columns)
-    kind, device, layout, settings = connection.execute(newest).one()
+    of = {"of": scaler.run_id, "stream": scaler.number}
+    ((kind, device, layout, settings),) = fetch(connection, newest_header(*columns), of)
     return ScalePolicy(
         scaler_type=kind, device=device, layout=layout, **_finite(orjson.loads(settings))
     )

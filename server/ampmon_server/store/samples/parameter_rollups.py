@@ -297,11 +297,10 @@ class Sizes(NamedTuple):
 
 def sizes(connection: Connection, run_id: bytes, stream: int) -> Sizes:
     """The sizes in the header of the newest attempt."""
-    newest = newest_header(run_id, stream, headers.c.parameters, headers.c.sample)
-    row = connection.execute(newest).one_or_none()
-    if row is None:
-        return Sizes({}, None)
-    return Sizes({each.name: each.numel for each in unpack_parameters(row[0])}, row[1])
+    newest = newest_header(headers.c.parameters, headers.c.sample)
+    for parameters, sample in fetch(connection, newest, {"of": run_id, "stream": stream}):
+        return Sizes({each.name: each.numel for each in unpack_parameters(parameters)}, sample)
+    return Sizes({}, None)
 
 
 def newest(

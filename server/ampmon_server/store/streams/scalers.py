@@ -72,12 +72,13 @@ def parameters_of(
     return unpack_parameters(held[0]) if held else ()
 
 
-def newest_header(run_id: bytes, stream: int, *columns: ColumnElement[Any]) -> Select[Any]:
-    """Select columns of a stream's newest header."""
+@lru_cache
+def newest_header(*columns: ColumnElement[Any]) -> Select[Any]:
+    """Select columns of the newest header of the stream ``stream`` of the run ``of``. Both are bind parameters."""
     header = headers.c
     return (
         select(*columns)
-        .where(header.run_id == run_id, header.stream == stream)
+        .where(header.run_id == bindparam("of"), header.stream == bindparam("stream"))
         .order_by(header.attempt.desc())
         .limit(1)
     )

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, bindparam, func, or_, select, 
 
 from ampmon import wire
 from ampmon_server.model.aggregates.updates import Counts
-from ampmon_server.store.engine.engine import insert_rows
+from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.schema.tables import runs, streams
 
@@ -201,13 +201,19 @@ def changes_of(connection: Connection, run_ids: Sequence[UUID]) -> list[Advance]
     return found
 
 
+_HELD = select(
+    runs.c.version,
+    runs.c.deleted,
+    select(func.sum(streams.c.rows_from + streams.c.samples_from))
+    .where(streams.c.run_id == bindparam("of"))
+    .scalar_subquery(),
+).where(runs.c.run_id == bindparam("of"))
+
+
 def held(connection: Connection, run_id: UUID) -> tuple[Any, ...] | None:
     """A key that changes whenever the stored data of a run does: by version, deletion or pruning. None if unknown."""
-    of, left = runs.c, streams.c
-    cuts = select(func.sum(left.rows_from + left.samples_from)).where(left.run_id == run_id.bytes)
-    statement = select(of.version, of.deleted, cuts.scalar_subquery())
-    row = connection.execute(statement.where(of.run_id == run_id.bytes)).one_or_none()
-    return None if row is None else tuple(row)
+    found = fetch(connection, _HELD, {"of": run_id.bytes})
+    return found[0] if found else None
 
 
 def move_on(connection: Connection, run_id: UUID, now: int) -> Advance:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from ampmon_server.model.series import Forgotten, Resume
 from ampmon_server.store.engine.engine import fetch
@@ -29,20 +29,22 @@ def resume_of(step: int, time: int, detail: Mapping[str, Any]) -> Resume:
     return Resume(step, time, detail["scale_before"], scale, detail["restored"])
 
 
+_NEWEST = (
+    select(events.c.step, events.c.time, events.c.detail)
+    .where(
+        events.c.run_id == bindparam("of"),
+        events.c.kind == KIND,
+        events.c.stream.in_(bindparam("numbers", expanding=True)),
+    )
+    .order_by(events.c.step.desc(), events.c.stream.desc())
+    .limit(MOST)
+)
+
+
 def read(connection: Connection, scaler: Scaler) -> tuple[Resume, ...]:
     """The resumes of a scaler, each step once, in order; only the newest if there are more than `MOST`."""
-    table = events.c
-    rows = fetch(
-        connection,
-        select(table.step, table.time, table.detail)
-        .where(
-            table.run_id == scaler.run_id,
-            table.kind == KIND,
-            table.stream.in_([source.number for source in scaler.sources]),
-        )
-        .order_by(table.step.desc(), table.stream.desc())
-        .limit(MOST),
-    )
+    numbers = [source.number for source in scaler.sources]
+    rows = fetch(connection, _NEWEST, {"of": scaler.run_id, "numbers": numbers})
     found = {step: resume_of(step, time, orjson.loads(detail)) for step, time, detail in rows}
     return tuple(found[step] for step in sorted(found))
 
