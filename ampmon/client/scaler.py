@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copyreg
 import inspect
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -210,14 +211,22 @@ def _attach(
     if scaler.is_enabled():
         leave_untraced()
         config = monitor or Config()
-        state[_MONITOR] = Monitor(
+        seen = state[_MONITOR] = Monitor(
             scaler, model=model, name=name, config=config, on_finding=on_finding, call=call
         )
+        weakref.finalize(scaler, _unhook, seen).atexit = False
         kernels.expect(getattr(scaler, "_device", "cuda"))
         current_run.greet(run)
     else:
         run.event("disabled", scaler=type(scaler).__name__)
         state[_UNSEEN] = run
+
+
+def _unhook(monitor: Monitor) -> None:
+    """Remove the hooks of a scaler that is gone. Else garbage collection might, while the script copies its model."""
+    for part in (monitor._activations, monitor.sampler, monitor._linter):
+        part.drop()
+    monitor._order.close()
 
 
 def _see_unscaled(scaler: Any, loss: Any) -> None:

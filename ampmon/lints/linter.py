@@ -178,6 +178,11 @@ class Linter:
         for watcher in self._watchers():
             watcher.begins()
 
+    def drop(self) -> None:
+        """Unhook the gradients that are watched."""
+        for watcher in self._watchers():
+            watcher.close()
+
     def _watchers(self) -> list[GradientWatcher]:
         return [seen.watcher for seen in self._seen.values() if seen.watcher is not None]
 

@@ -139,15 +139,25 @@ def test_nothing_is_kept_alive() -> None:
     assert gone() is None
 
 
-def test_a_scaler_that_is_gone_leaves_no_hooks() -> None:
-    """Deleting the scaler in the middle of an iteration removes its hooks from the model."""
+@pytest.mark.parametrize("updates", [0, 1, 20])
+def test_a_scaler_that_is_gone_leaves_no_hooks(updates: int) -> None:
+    """Deleting the scaler removes its hooks from the model at once, not when the garbage collector runs."""
     model = network()
+    optimizer = SGD(model.parameters())
     scaler = ampmon.GradScaler("cpu", model=model, monitor=EVERY)
-    assert hooks(model) > 0
-    del scaler
-    gc.collect()
-
-    assert hooks(model) == 0
+    gc.disable()
+    try:
+        for _ in range(updates):
+            scaler.scale(model(torch.ones(2, 8)).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        assert hooks(model) > 0
+        del scaler
+        assert hooks(model) == 0
+        assert not any(each._post_accumulate_grad_hooks for each in model.parameters())
+    finally:
+        gc.enable()
 
 
 def test_a_graph_that_outlives_its_update_changes_nothing(data_directory: Path) -> None:
