@@ -118,7 +118,8 @@ class Model:
 
     def _log(self, rank: int, attempt: int, step: int, record: wire.Scalars) -> None:
         for name, value in record.values.items():
-            if step >= self.rows_from:
+            held = self.values.get((rank, name), {0: {}})
+            if step >= min(self.rows_from, max(held) // PAGE * PAGE):
                 of_step = self.values.setdefault((rank, name), {}).setdefault(step, {})
                 number = float(record.kinds[name]) if value is None else value
                 of_step[attempt] = number, record
