@@ -190,7 +190,6 @@ def _spoiled() -> Iterator[tuple[str | tuple[str, str], ...]]:
             yield path, (USER_HEADER, "ada"), one, other
         yield path, (USER_HEADER, "ada")
         yield path, (USER_HEADER, "ada"), https, ("Authorization", "Bearer x")
-        yield path, (USER_HEADER, "ada"), https, ("Authorization", "Basic YWRhOmFkYQ==")
 
 
 def hosts(tally: Tally, wire: Wire, token: str, nth: int = 1) -> None:
