@@ -101,9 +101,11 @@ class StreamSamples:
         asked = {"of": self.run_id, "number": self.source.number, "first": first}
         asked["stop"] = min(last, INTEGER_MAX) + 1
         blocks = fetch(self.connection, reading(gradient_blocks, self.source.overlaid), asked)
-        listed = {attempt: self._of_attempt(attempt) for attempt in {row[1] for row in blocks}}
+        for attempt in {row[1] for row in blocks} - self._listed.keys():
+            self._listed[attempt] = self._read_listed(attempt)
         parts = [
-            self._cells(packing.PackedStack(data), listed[attempt]) for data, attempt in blocks
+            self._cells(packing.PackedStack(data), self._listed[attempt])
+            for data, attempt in blocks
         ]
         if not parts:
             return np.zeros(0, self.pyramid.dtype)
@@ -129,11 +131,6 @@ class StreamSamples:
         return of_parameters.of_samples(
             stack.steps, stack.times, stack.scales, columns, into[kept], self._layout
         )
-
-    def _of_attempt(self, attempt: int) -> _Listed:
-        if attempt not in self._listed:
-            self._listed[attempt] = self._read_listed(attempt)
-        return self._listed[attempt]
 
     def _read_listed(self, attempt: int) -> _Listed:
         held = packed_header(self.connection, self.run_id, self.source.number, attempt)
