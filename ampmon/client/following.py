@@ -12,8 +12,9 @@ import torch
 from torch.amp.grad_scaler import GradScaler
 
 from ampmon.client.iteration import Iteration
+from ampmon.probe.ring import Readback, ReadbackPart
 from ampmon.training import outcome
-from ampmon.training.outcome import AnyReading, Reading, ReadingBetween, ReadingOnDevice, Rules
+from ampmon.training.outcome import AnyReading, Reading, ReadingOnDevice, Rules
 
 
 State: TypeAlias = tuple[float, int]
@@ -23,6 +24,52 @@ _MOVES_MAX = 64
 """The most updates that may pass until a reading of the state has arrived."""
 _NOTHING = torch.zeros(1, device="cpu")
 """The host copy of found_inf where nothing was found. Shared, so nothing may write into it."""
+
+
+class ReadingBefore:
+    """The state before an update that nothing changed since the ``last`` update, with what it found by then.
+
+    ``flags`` are the found_inf tensors of the optimizers that stepped, on their way to the host.
+    """
+
+    __slots__ = ("_flags", "_last", "_read")
+
+    def __init__(self, last: AnyReading, flags: Readback | ReadbackPart) -> None:
+        self._last: AnyReading | None = last
+        self._flags = flags
+        self._read: Reading | None = None
+
+    def ready(self) -> bool:
+        return self._last is None or (self._last.ready() and self._flags.ready())
+
+    def result(self) -> Reading:
+        if self._last is not None:
+            last, found = self._last.result(), self._flags.result().reshape(-1).tolist()
+            self._read = Reading(last.scale, last.growth_tracker, [each != 0 for each in found])
+            self._last = None
+        assert self._read is not None
+        return self._read
+
+
+class FollowedReading:
+    """The state that `update()` leaves on a device, computed on the host from the state before it."""
+
+    __slots__ = ("_before", "_read", "_rules")
+
+    def __init__(self, before: ReadingBefore, rules: Rules) -> None:
+        self._before: ReadingBefore | None = before
+        self._rules = rules
+        self._read: Reading | None = None
+
+    def ready(self) -> bool:
+        return self._before is None or self._before.ready()
+
+    def result(self) -> Reading:
+        if self._before is not None:
+            self._read = Reading(*_after(self._before.result(), self._rules), [])
+            self._before = None  # and with it the updates before
+        assert self._read is not None
+        return self._read
 
 
 class Mirror:
@@ -106,7 +153,7 @@ class ScaleFollower:
         self.decides = of("_maybe_opt_step") == GradScaler.__module__ and of("update").startswith(
             "torch."
         )
-        """Whether `step` and `update` are torch's own, so they can be followed."""
+        """Whether `step` and `update` are torch's own, so they can be followed, and nothing else moves the scale."""
         self.mirror = Mirror()
         self._failed = failed
         self._last: tuple[AnyReading, Stamp, tuple[Any, Any]] | None = None
@@ -145,9 +192,9 @@ class ScaleFollower:
             if state is not None and iteration.overflowed is not None and not iteration.sampling:
                 return Reading(*state, [found.get(each, False) for each in iteration.steps])
         elif self.decides and self._last is not None and self._last[1] == stamp(scaler):
-            flag = outcome.only_flag(scaler, iteration.steps)
-            if flag is not None and flag.device == scaler._scale.device:
-                return ReadingBetween(self._last[0], flag)
+            flags = outcome.flags(scaler, iteration.steps)
+            if flags is not None:
+                return ReadingBefore(self._last[0], Readback(flags[0], behind=flags[1:]))
         return outcome.read(scaler, iteration.steps)
 
     def after(
@@ -155,22 +202,22 @@ class ScaleFollower:
     ) -> tuple[AnyReading, Callable[[Reading], None]]:
         """The state after `update()`, and a function to call with it once it is known. Waits for no device."""
         if not iteration.found:
-            return self._asked(scaler, iteration.before), nothing
+            return self._asked(scaler, iteration.before, manual=manual)
         state = self.mirror.follow(scaler, None if manual else iteration.overflowed)
         if state is not None and isinstance(iteration.before, Reading):
             return Reading(*state, []), nothing
         return outcome.read(scaler, ()), partial(self._check, self.mirror.updates, state)
 
-    def _asked(self, scaler: Any, before: AnyReading | None) -> AnyReading:
-        """Request the state after an update. The same copy completes a ``before`` that still lacks found_inf."""
-        self._last = None
-        if isinstance(before, ReadingBetween):
-            after: AnyReading = before.ended(scaler._scale, scaler._growth_tracker)
-        else:
-            after = outcome.read(scaler, ())
+    def _asked(
+        self, scaler: Any, before: AnyReading | None, *, manual: bool
+    ) -> tuple[AnyReading, Callable[[Reading], None]]:
+        """Request the state after an update, to be compared with the one that follows from a followed ``before``."""
+        after, self._last = outcome.read(scaler, ()), None
         if isinstance(after, ReadingOnDevice):
             self._last = after, stamp(scaler), (scaler._scale, scaler._growth_tracker)
-        return after
+        if isinstance(before, ReadingBefore) and not manual:
+            return after, partial(self._compare, before, outcome.rules(scaler))
+        return after, nothing
 
     def resume(self, last: AnyReading, tensors: tuple[Any, Any], versions: tuple[int, int]) -> None:
         """Go on after readings requested elsewhere: the newest one after an update, and the tensors' versions then."""
@@ -181,10 +228,19 @@ class ScaleFollower:
         """Use the device's reading after an update, or compare the followed state with it. May run on any thread."""
         if state is None:
             self.mirror.heard(update, reading)
-        elif repr(state) != repr((reading.scale, reading.growth_tracker)):  # so NaN equals NaN
+        elif self._differs(state, reading):
             self.mirror.distrust()
-            actual = f"{reading.scale}, {reading.growth_tracker}"
-            self._failed("following the scale", ValueError(f"{state} is {actual} on the device"))
+
+    def _compare(self, before: ReadingBefore, rules: Rules, reading: Reading) -> None:
+        if self._differs(_after(before.result(), rules), reading):
+            self.decides = False
+
+    def _differs(self, state: State, reading: Reading) -> bool:
+        actual = reading.scale, reading.growth_tracker
+        if differs := repr(state) != repr(actual):  # so NaN equals NaN
+            words = f"{state} is {actual[0]}, {actual[1]} on the device"
+            self._failed("following the scale", ValueError(words))
+        return differs
 
 
 def nothing(_: Reading) -> None:
@@ -201,6 +257,10 @@ def moved(state: State, found: bool, rules: Rules) -> State:
         return scale, tracker + 1
     grown = _times(scale, growth_factor)
     return (grown if math.isfinite(grown) else scale), 0
+
+
+def _after(before: Reading, rules: Rules) -> State:
+    return moved((before.scale, before.growth_tracker), True in before.found, rules)
 
 
 def _times(scale: float, factor: float) -> float:

@@ -1,11 +1,10 @@
 """The plain gear: a short path for updates in which nothing new happens. The full gear checks everything else.
 
-The monitor engages it at the end of an update. It leaves it for anything else: an overflow, a scale that changes, a
-step out of order, any other hook. The current iteration then continues in the full gear, which gets what the plain gear
-has gathered. Both gears use the same counters and write to the same spool.
+The monitor engages it at the end of an update, and leaves it for anything else: an overflow, another scale, a step out
+of order, any other hook. The iteration then continues in the full gear, which gets what the plain gear has gathered.
 
-The step of a fused optimizer does not bring found_inf to the host. Then each update asks the device, as in the full
-gear. Its record waits for the answer, and an answer with another scale ends the plain gear.
+The steps of fused optimizers do not bring found_inf to the host. Then each update copies it. The record waits for the
+copy, from which the host computes the scale. Another scale ends the plain gear.
 """
 
 from __future__ import annotations
@@ -20,12 +19,13 @@ import torch
 from torch import Tensor
 
 from ampmon.client import current_run
-from ampmon.client.following import nothing
+from ampmon.client.following import FollowedReading, ReadingBefore, nothing
 from ampmon.client.iteration import Iteration, PendingUpdate
 from ampmon.probe.accelerator import capturing
-from ampmon.probe.attribution import keep
+from ampmon.probe.attribution import copy_found, keep
 from ampmon.training import outcome
-from ampmon.training.outcome import AnyReading, Reading, ReadingBetween, ReadingOnDevice
+from ampmon.training.outcome import AnyReading, Reading, ReadingOnDevice
+from ampmon.wire.template import steady_updates
 
 
 if TYPE_CHECKING:
@@ -50,11 +50,11 @@ class PlainGear:
         "_ahead",
         "_asks",
         "_at",
+        "_before",
         "_decide",
         "_decided",
         "_done",
         "_expected",
-        "_flag",
         "_interval",
         "_iteration",
         "_last",
@@ -69,7 +69,7 @@ class PlainGear:
         "_script",
         "_steps",
         "_stream",
-        "_taken",
+        "_template",
         "_tensors",
         "_tracker",
         "_versions",
@@ -88,9 +88,9 @@ class PlainGear:
     _decide: Callable[..., float | None]
     """The base class's functions. Call each with the scaler as the first argument."""
     _last: AnyReading
-    """The reading requested from a device after the newest update."""
-    _flag: torch.Tensor | None
-    """The found_inf tensor of the current update."""
+    """The state after the newest update, on its way from a device."""
+    _before: ReadingBefore
+    """The state before the current update, with what that found, on its way from a device."""
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
@@ -100,26 +100,26 @@ class PlainGear:
 
     def engage(self, scaler: Any, ended: PendingUpdate) -> None:
         """Take over the coming updates, if they may be like the one that ended and nothing else is due in them."""
-        monitor, after = self._monitor, ended.after
-        if not self._is_plain(scaler, ended):
+        monitor, after, recorder = self._monitor, ended.after, self._monitor._recorder
+        # A steady update is not rationed where room is scarce.
+        if recorder is None or recorder.scarce or not self._is_plain(scaler, ended):
             return
         stock = scaler._ampmon_stock()
         self._left = self._updates_to_take(ended)
         if self._left < _WORTH_IT or None in stock:
             return
         self.scale, self.unscale, self.step, self._decide, self.update = stock
+        self._stream, self._recorder = ended.stream, recorder
         self._steps = ended.iteration.steps
-        self._taken = tuple(self._steps.values())
-        assert monitor._recorder is not None
-        self._stream, self._recorder = ended.stream, monitor._recorder
+        self._scale, steps = monitor._scale, tuple(self._steps.values())
+        self._template = steady_updates(self._stream.name, self._scale, steps)
         self._scaler = ref(scaler)
         self._on_host = scaler._scale.is_cpu
         self.decide = self._decide if self._on_host else self._decide_on_device
-        scale, tracker = self._tensors = scaler._scale, scaler._growth_tracker
-        self._versions = scale._version, tracker._version
+        self._tensors = scaler._scale, scaler._growth_tracker
+        self._versions = self._tensors[0]._version, self._tensors[1]._version
         """Versions of the tensors after the newest update. Only `update()` may write into them."""
         self._interval = scaler._growth_interval
-        self._scale = monitor._scale
         self._at = self._decided = self._done = 0
         calls = self._script = ended.iteration.calls
         self._expected: tuple[int | None, ...] = (*calls, None)
@@ -127,15 +127,12 @@ class PlainGear:
         """Ids of optimizers on a device whose gradients may change before the host learns what was found."""
         self._asks = not isinstance(after, Reading)
         """Whether the host learns it only after `update()`."""
-        if isinstance(after, Reading):
-            self._tracker = after.growth_tracker
-            ahead = [
-                ~call for before, call in pairwise((0, *calls)) if call < 0 and before != ~call
-            ]
-            self._ahead = self._ahead if self._on_host else frozenset(ahead)
+        if not isinstance(after, Reading):
+            self._last, self._ahead = after, frozenset(self._steps)
         else:
-            self._last = after
-            self._ahead = frozenset(self._steps)
+            self._tracker, pairs = after.growth_tracker, pairwise((0, *calls))
+            if not self._on_host:
+                self._ahead = frozenset(~call for last, call in pairs if call < 0 and last != ~call)
         self._optimizers = {
             each: ref(monitor._optimizers.living(each), self._forget) for each in map(called, calls)
         }
@@ -162,6 +159,8 @@ class PlainGear:
         names, calls = monitor._optimizers, ended.iteration.calls
         if ended.infers_skips or ended.manual:
             return False
+        # Where no optimizer's step brings anything to the host.
+        asked = isinstance(ended.after, ReadingOnDevice) and not ended.iteration.found
         unscaled = [~call for call in calls if call < 0]
         if [call for call in calls if call >= 0] != list(ended.iteration.steps) or not unscaled:
             return False
@@ -174,7 +173,7 @@ class PlainGear:
             and names.living(unscaled[0]) is names.last()
             and monitor._scale > outcome.DYING_SCALE
             and outcome.is_invertible(1 / monitor._scale)
-            and (self._is_known(ended) or self._is_asked(ended))
+            and (asked or self._is_known(ended))
             and not monitor._activations.follows(ended.stream.ordinal)
             and not monitor._linter.looking
             and not monitor._order.learning
@@ -191,12 +190,6 @@ class PlainGear:
             and after.scale == self._monitor._scale
             and ended.stream.idle
         )
-
-    @staticmethod
-    def _is_asked(ended: PendingUpdate) -> bool:
-        """Whether a device was asked for the state, because the only optimizer's step brought nothing to the host."""
-        found, steps = ended.iteration.found, ended.iteration.steps
-        return isinstance(ended.after, ReadingOnDevice) and not found and len(steps) == 1
 
     def leave(self) -> None:
         """Hand the current iteration over to the full gear."""
@@ -295,7 +288,7 @@ class PlainGear:
         if self._expected[at] != id(optimizer):
             return False
         if self._asks:  # a changed rate matters if the previous update turns out to be skipped
-            self._monitor._linter.stepping(optimizer, self._taken[0].path)
+            self._monitor._linter.stepping(optimizer, self._steps[id(optimizer)].path)
         self._at = at + 1
         return True
 
@@ -308,12 +301,12 @@ class PlainGear:
         **kwargs: Any,
     ) -> float | None:
         """Call the stock `_maybe_opt_step`, after found_inf is brought to the host."""
-        state = self._monitor.deciding(optimizer, state)
+        state, overflowed = self._monitor.follower.decide(state)
+        if overflowed:
+            self._monitor.decided(optimizer, overflowed)
+        elif overflowed is not None:
+            self._decided += 1
         return self._decide(scaler, optimizer, state, *args, **kwargs)
-
-    def decided(self) -> None:
-        """Called when a `step` showed the host that nothing overflowed on a device."""
-        self._decided += 1
 
     def updating(self, scaler: Any) -> bool:
         """Whether `update` may be called: all optimizers stepped, no overflow is known, and the scale is untouched."""
@@ -336,8 +329,14 @@ class PlainGear:
             return False
         if not self._asks:
             return self._decided == len(scaler._per_optimizer_states)
-        flag = self._flag = outcome.only_flag(scaler, self._steps)
-        return not self._decided and flag is not None and flag.device == self._tensors[0].device
+        flags = outcome.flags(scaler, self._steps)
+        if self._decided or flags is None:
+            return False
+        started = self._account.clock()
+        found, self._iteration.loss = copy_found(flags, self._losses)
+        self._before = ReadingBefore(self._last, found)
+        self._account.spend(started)
+        return True
 
     def updated(self) -> None:
         """Called after `update`, which as far as known only advanced the growth tracker: write or queue the record."""
@@ -348,7 +347,7 @@ class PlainGear:
             self._at = self._decided = 0
             self._done += 1
             if self._asks:
-                self._ask(started)
+                self._queue(started)
             else:
                 self._count(started)
             if self._done == self._left or monitor._scale != self._scale:
@@ -365,17 +364,19 @@ class PlainGear:
             self._iteration.culprits.clear()
         self._monitor.updates += 1
         duration, cost = self._account.plain(started)
-        self._recorder.write_steady(self._stream, self._scale, tracker, self._taken, duration, cost)
+        stream = self._stream
+        ordinal = stream.ordinal
+        stream.ordinal = ordinal + 1
+        stream.updating = False
+        self._recorder.write_steady(stream, ordinal, self._template, tracker, duration, cost)
 
-    def _ask(self, started: int) -> None:
-        """Queue the record until the device reports what it found and the state after it."""
+    def _queue(self, started: int) -> None:
+        """Queue the record until the device reports what it found."""
         monitor, stream, iteration = self._monitor, self._stream, self._iteration
-        assert self._flag is not None
         self._begin(Iteration())
         iteration.steps = self._steps
-        before = iteration.before = ReadingBetween(self._last, self._flag)
-        after = before.ended(*self._tensors)
-        self._last = after
+        before = iteration.before = self._before
+        after = self._last = FollowedReading(before, outcome.rules(self._scaler()))
         monitor._measurer.ask_losses(iteration, infers=False)
         duration, cost = self._account.plain(started)
         pending = PendingUpdate(
@@ -389,6 +390,7 @@ class PlainGear:
             rates_moved=monitor._linter.updated(self._steps),
             schedule=monitor._linter.schedule,
             done=partial(monitor._written, nothing, stream.ordinal),
+            template=self._template,
         )
         pending.submit()
 

@@ -19,12 +19,14 @@ from ampmon.numerics.histogram import Statistics
 from ampmon.probe import eager
 from ampmon.probe.arrivals import Arrived
 from ampmon.probe.attribution import Kept, LossCopy, keep
+from ampmon.probe.device import DeviceCounts
 from ampmon.probe.hooks import BackwardOrderLearner
 from ampmon.probe.ring import Readback
 from ampmon.probe.timing import TimedSpan
 from ampmon.training import outcome
 from ampmon.training.outcome import AnyReading, Reading
 from ampmon.training.series import Stream
+from ampmon.wire.template import SteadyUpdates
 
 
 _STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
@@ -61,7 +63,7 @@ class PendingSample:
 class PendingCulprits:
     """An optimizer's gradients on one device that were not finite: ``decode`` lists them, from what was awaited."""
 
-    awaited: Readback | PendingSample | None
+    awaited: Readback | DeviceCounts | PendingSample | None
     decode: Callable[[Any], list[wire.Culprit]]
 
     def ready(self) -> bool:
@@ -114,14 +116,17 @@ class Iteration:
         return not (self.samples or self.activations or self.arrived)
 
     def ready(self) -> bool:
-        """Whether all measured values are on the host. Does not wait."""
+        """Whether all measured values but culprits are on the host. Does not wait."""
         if self.samples and not all(sample.ready() for sample in self.samples):
             return False
         for gathered in (self.before, self.activations, self.arrived, self.loss):
             if gathered is not None and not gathered.ready():
                 return False
-        culprits = self.culprits
-        return not culprits or all(part.ready() for parts in culprits.values() for part in parts)
+        return True
+
+    def culprits_ready(self) -> bool:
+        """Whether the culprits are on the host. Without a skip, they need not be. Does not wait."""
+        return all(part.ready() for parts in self.culprits.values() for part in parts)
 
     def gradients(self) -> wire.Gradients | None:
         """The sample, if there is one. Waits for values that are not on the host yet."""
@@ -192,6 +197,8 @@ class PendingUpdate:
     ]
     manual: bool = False
     infers_skips: bool = False
+    template: SteadyUpdates | None = None
+    """Writes the record if it turns out to be of a steady update."""
 
     def submit(self) -> None:
         """Write the record once its values are on the host, and begin the next update. Does not wait."""
@@ -199,13 +206,27 @@ class PendingUpdate:
 
     def ready(self) -> bool:
         """Whether all values are on the host. Does not wait."""
-        return self.after.ready() and self.iteration.ready()
+        iteration = self.iteration
+        if not (self.after.ready() and iteration.ready()):
+            return False
+        assert iteration.before is not None
+        skips = self.infers_skips or True in iteration.before.result().found
+        return not (skips and iteration.culprits) or iteration.culprits_ready()
 
     def write(self) -> None:
         """Write the record. Waits for values that are not on the host yet."""
         iteration = self.iteration
         assert iteration.before is not None
         before, after = iteration.before.result(), self.after.result()
+        template = self.template
+        if (
+            template is not None
+            and template.scale == before.scale
+            and self._is_steady(before, after)
+        ):
+            self.stream.put_steady(self.ordinal, template, after.growth_tracker, **self.known)
+            self.done(template.steps, 0, before, after, None, None)
+            return
         activations, gradients = iteration.activations, iteration.gradients()
         event = outcome.why(before, after, self.manual, self.growth_interval)
         steps = tuple(iteration.steps.values())
@@ -238,6 +259,14 @@ class PendingUpdate:
             **self.known,
         )
         self.done(steps, sum(skipped), before, after, gradients, lost)
+
+    def _is_steady(self, before: Reading, after: Reading) -> bool:
+        return (
+            True not in before.found
+            and not self.schedule.skipped
+            and before.scale == after.scale
+            and before.growth_tracker + 1 == after.growth_tracker
+        )
 
 
 def _joined(samples: list[PendingSample], arrived: Arrived | None) -> wire.Gradients | None:

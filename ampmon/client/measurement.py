@@ -16,7 +16,7 @@ from ampmon.numerics.histogram import Statistics
 from ampmon.probe import attribution, host
 from ampmon.probe.attribution import LossCopy
 from ampmon.probe.budget import TimeAllowance
-from ampmon.probe.device import DeviceProbe, RepeatableCount
+from ampmon.probe.device import DeviceCounts, DeviceProbe, RepeatableCount
 from ampmon.probe.gpu.kernels import UNSCALED
 from ampmon.probe.gpu.loading import NotReady
 from ampmon.probe.gradients import local_gradients, plain_gradients, replicas
@@ -316,7 +316,7 @@ class Measurer:
             skipped = True in before.found
         else:
             skipped = iteration.overflowed is not False
-        if not (losses and skipped):
+        if not (losses and skipped) or iteration.loss is not None:
             return
         try:
             with torch.no_grad():
@@ -381,7 +381,7 @@ class Measurer:
         return PendingCulprits(flags, partial(attribution.from_flags, indices=indices))
 
 
-def _of_counts(counts: Readback, indices: list[int]) -> PendingCulprits:
+def _of_counts(counts: DeviceCounts, indices: list[int]) -> PendingCulprits:
     return PendingCulprits(counts, partial(attribution.from_counts, indices=indices))
 
 

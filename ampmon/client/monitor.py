@@ -123,6 +123,7 @@ class Monitor(MonitorProperties):
         if hook != Monitor.after_update.__name__:
             return
         self.captured += 1
+        self.follower.decides = False  # replays move the scale unseen
         if self.captured == 1 and self._stream is not None:
             self._stream.event("captured", ordinal=self._stream.ordinal)
 
@@ -219,14 +220,11 @@ class Monitor(MonitorProperties):
         """Called before `step()` reads an optimizer's found_inf. Return a state with it on the host."""
         state, overflowed = self.follower.decide(state)
         if overflowed is not None:
-            if self.gear is None or overflowed:
-                self._decided(optimizer, overflowed)
-            else:
-                self.gear.decided()
+            self.decided(optimizer, overflowed)
         return state
 
     @guarded
-    def _decided(
+    def decided(
         self, optimizer: torch.optim.Optimizer, overflowed: dict[torch.device, torch.Tensor]
     ) -> None:
         """Note on which devices an optimizer's gradients overflowed, if on any: the host knows that now."""

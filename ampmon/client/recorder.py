@@ -26,6 +26,7 @@ from ampmon.spool import Destination, SpoolWriter
 from ampmon.system import signals
 from ampmon.training.call import Call
 from ampmon.training.series import Reader, Stream
+from ampmon.wire.template import SteadyUpdates
 
 
 _ATTEMPT = "attempt"
@@ -88,6 +89,11 @@ class Recorder(ErrorReporter):
     @property
     def thinned(self) -> int:
         return self._quota.thinned
+
+    @property
+    def scarce(self) -> bool:
+        """Whether so little room is left that records are rationed."""
+        return self._spool.fullness >= SCARCE
 
     # -- opening ----------------------------------------------------------------------------------------------------
 
@@ -187,29 +193,17 @@ class Recorder(ErrorReporter):
     def write_steady(
         self,
         stream: Stream,
-        scale: float,
+        ordinal: int,
+        template: SteadyUpdates,
         growth_tracker: int,
-        steps: tuple[wire.OptimizerStep, ...],
         duration: float,
         cost: float,
     ) -> None:
-        """Write the record of a steady update, as `Stream.put` would, but a tenth faster."""
-        ordinal = stream.ordinal
-        stream.ordinal = ordinal + 1
-        stream.updating = False
-        fields: dict[str, Any] = {
-            "ordinal": ordinal,
-            "scale": scale,
-            "scale_after": scale,
-            "growth_tracker": growth_tracker,
-            "event": "steady",
-            "optimizers": steps,
-            "duration": duration,
-            "cost": cost,
-        }
+        """Write a steady update, as `write` would, but at half the cost. It does not ration scarce room."""
         with self._lock:
-            if not self._opened or self._busy or self._spool.fullness >= SCARCE:
-                self.write(stream, wire.Update, fields)
+            if not self._opened or self._busy:
+                fields = {**template.fields(), "ordinal": ordinal, "growth_tracker": growth_tracker}
+                self.write(stream, wire.Update, {**fields, "duration": duration, "cost": cost})
                 return
             # Before the seq is taken: a signal handler may log between any two lines.
             self._busy = True
@@ -218,8 +212,8 @@ class Recorder(ErrorReporter):
                 seq = stream.seq
                 stream.seq = seq + 1
                 now = time.time_ns() // 1000
-                record = wire.Update(stream=stream.name, seq=seq, time=now, **fields)
-                kept = self._spool.append(wire.encode(record))
+                record = template.encode(seq, ordinal, now, growth_tracker, duration, cost)
+                kept = self._spool.append(record)
             finally:
                 self._busy = False
                 self.dropped += not kept

@@ -79,13 +79,14 @@ class Schedule:
 
     def __init__(self, reporter: LintReporter) -> None:
         self._reporter = reporter
-        self._skipped = False
+        self.skipped = False
+        """Whether the newest update was skipped."""
         self._ahead = 0
 
     def written(self, moved: bool, skipped: bool) -> bool:
         """Called with each update in order. Return whether a rate ``moved`` between a skip and this update."""
-        scheduled = moved and self._skipped
-        self._skipped = skipped
+        scheduled = moved and self.skipped
+        self.skipped = skipped
         if scheduled:
             self._ahead += 1
             if self._ahead == AHEAD:

@@ -45,6 +45,8 @@ def current_stream(device: torch.device) -> Any:
 
 def stream_id(device: torch.device) -> int:
     """Return the unique id of the device's current stream, or 0 for a device without streams."""
+    if device.type == "cuda":  # without a stream object it takes a tenth of the time
+        return int(torch._C._cuda_getCurrentRawStream(device.index))
     stream = current_stream(device)
     return 0 if stream is None else int(stream.stream_id)
 

@@ -14,7 +14,7 @@ from ampmon import wire
 from ampmon.numerics.histogram import Statistics
 from ampmon.numerics.sampling_error import Ints
 from ampmon.probe.gradients import MEASURED, local_elements
-from ampmon.probe.ring import Readback
+from ampmon.probe.ring import Readback, ReadbackPart
 from ampmon.wire import Culprit
 
 
@@ -95,6 +95,7 @@ class LossCopy:
 
     def __init__(self, losses: Iterable[Kept]) -> None:
         known: dict[tuple[torch.device, torch.dtype, torch.dtype], list[torch.Tensor]] = {}
+        self._copies: list[tuple[torch.dtype, Readback | ReadbackPart]]
         self._complete = True
         for kept in losses:
             each = kept() if isinstance(kept, weakref.ref) else kept
@@ -109,6 +110,13 @@ class LossCopy:
             (scaled, Readback(parts[0] if len(parts) == 1 else torch.cat(parts)))
             for (_, _, scaled), parts in known.items()
         ]
+
+    @classmethod
+    def part(cls, copy: ReadbackPart) -> LossCopy:
+        """All losses of an update, in a copy that holds more than these."""
+        losses = cls(())
+        losses._copies.append((torch.float32, copy))
+        return losses
 
     def ready(self) -> bool:
         """Return whether the values are on the host. Does not wait."""
@@ -128,3 +136,24 @@ class LossCopy:
         if not (self._complete and self._copies):
             return None
         return "overflowed" if overflowed else "finite"
+
+
+def copy_found(
+    flags: Sequence[torch.Tensor], losses: Iterable[Kept]
+) -> tuple[Readback | ReadbackPart, LossCopy | None]:
+    """Start copying fp32 tensors of one element to the host, with the update's losses behind if these are alike.
+
+    All ``flags`` are on one device. Return None for losses that are not. Does not wait.
+    """
+    living = [each() if isinstance(each, weakref.ref) else each for each in losses]
+    alike = [each for each in living if each is not None and _is_like(flags[0], each)]
+    if not alike or len(alike) < len(living):
+        return Readback(flags[0], behind=flags[1:]), None
+    with torch.no_grad():
+        copy = Readback(flags[0], behind=[*flags[1:], *alike])
+    count = len(flags)
+    return ReadbackPart(copy, slice(count)), LossCopy.part(ReadbackPart(copy, slice(count, None)))
+
+
+def _is_like(flag: torch.Tensor, loss: torch.Tensor) -> bool:
+    return loss.dtype is flag.dtype and loss.device == flag.device and loss.numel() == 1

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 
 from ampmon.probe import eager
-from ampmon.probe.accelerator import stream_id
+from ampmon.probe.accelerator import current_stream, on, stream_id
 from ampmon.probe.gpu import kernels
 from ampmon.probe.gpu.loading import NotReady
 from ampmon.probe.gpu.table import Unsupported
@@ -18,7 +18,34 @@ from ampmon.probe.ring import Readback
 
 
 T = TypeVar("T")
-Asking: TypeAlias = Callable[[torch.Tensor], Readback | None]
+
+
+class DeviceCounts:
+    """Counts of inf and NaN that stay on the device until somebody asks for them, which mostly nobody does."""
+
+    __slots__ = ("_copy", "_counts", "_stream")
+
+    def __init__(self, counts: torch.Tensor, stream: Any) -> None:
+        self._counts = counts
+        self._stream = stream
+        self._copy: Readback | None = None
+
+    def ready(self) -> bool:
+        """Return whether the counts are on the host, and start the copy with the first call. Does not wait."""
+        return self._fetched().ready()
+
+    def result(self) -> torch.Tensor:
+        """Return the counts, int64 [n, 2]. Waits until they are on the host."""
+        return self._fetched().result()
+
+    def _fetched(self) -> Readback:
+        if self._copy is None:
+            with on(self._stream):
+                self._copy = Readback(self._counts)
+        return self._copy
+
+
+Asking: TypeAlias = Callable[[torch.Tensor], DeviceCounts | None]
 
 
 class DeviceProbe:
@@ -79,7 +106,7 @@ class DeviceProbe:
             return None
 
     def culprits(self, gradients: Sequence[torch.Tensor]) -> Asking | None:
-        """Return a function that enqueues counts of the inf and NaN elements of n gradients, int64 [n, 2].
+        """Return a function that enqueues counts of the inf and NaN elements of n gradients.
 
         It takes a found_inf on the same device, and all counts are 0 if that is 0. It can be called again on this
         stream while no gradient moves. Returns None if no kernel runs; the function returns None if its kernel fails.
@@ -87,9 +114,10 @@ class DeviceProbe:
         """
         if not self.fuses(gradients[0].device):
             return None
-        if (count := self._tried(self._kernels.asking, gradients)) is None:
+        if (count := self._tried(self._kernels.counter, gradients)) is None:
             return None
-        return partial(self._tried, lambda found_inf: Readback(count(found_inf)))
+        stream = current_stream(gradients[0].device)
+        return partial(self._tried, lambda found_inf: DeviceCounts(count(found_inf), stream))
 
     def _tried(self, kernel: Callable[..., T], *arguments: Any) -> T | None:
         """Return the kernel's result, or None if it fails or does not support the gradients. Raises `NotReady`."""
@@ -130,7 +158,7 @@ class RepeatableCount:
         self.device = first.device
         self.indices = indices
 
-    def ask(self, optimizer: torch.optim.Optimizer, found_inf: torch.Tensor) -> Readback | None:
+    def ask(self, optimizer: torch.optim.Optimizer, found_inf: torch.Tensor) -> DeviceCounts | None:
         """Enqueue the counts of inf and NaN of `DeviceProbe.culprits`; None if a gradient or the stream has changed."""
         if self._addresses is None or stream_id(self.device) != self._stream:
             return None

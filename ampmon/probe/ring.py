@@ -186,6 +186,24 @@ class Readback:
         return self._tensor
 
 
+class ReadbackPart:
+    """Some elements of a flat `Readback` that others read too."""
+
+    __slots__ = ("_elements", "_whole")
+
+    def __init__(self, whole: Readback, elements: slice) -> None:
+        self._whole = whole
+        self._elements = elements
+
+    def ready(self) -> bool:
+        """Return whether the values are on the host. Does not wait."""
+        return self._whole.ready()
+
+    def result(self) -> torch.Tensor:
+        """Return the elements on the host. Waits for the device if `ready` is False."""
+        return self._whole.result()[self._elements]
+
+
 _uploads = Ring()
 """Apart from `_ring`, so that a readback queries no event of an upload."""
 

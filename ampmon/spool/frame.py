@@ -57,7 +57,7 @@ def encode(kind: Kind, payload: bytes, key: bytes = b"", *, salt: int, offset: i
         raise ValueError(f"a frame holds at most {PAYLOAD_BYTES_MAX} bytes, not {len(payload)}")
     prefix = _PREFIX.pack(MAGIC, VERSION, kind, len(key), len(payload))
     crc = zlib.crc32(payload, zlib.crc32(prefix + key, salt + offset & 0xFFFFFFFF))
-    return b"".join((prefix, _CRC.pack(crc), key, payload))
+    return prefix + _CRC.pack(crc) + key + payload
 
 
 def scan(buffer: bytes, *, salt: int, offset: int, complete: bool) -> Iterator[Frame | Damage]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -97,37 +97,14 @@ class ReadingOnDevice:
         )
 
 
-class ReadingBetween:
-    """The state before an update, from the reading after the last update and the one after this update.
-
-    This is right if nothing else wrote into the scaler's tensors in between, and ``flag`` is the only found_inf tensor:
-    `update()` writes into them only if there are several.
-    """
-
-    __slots__ = ("_flag", "_last", "_now")
-
-    def __init__(self, last: AnyReading, flag: torch.Tensor) -> None:
-        self._last = last
-        self._flag = flag
-        self._now: ReadingOnDevice | None = None
-
-    def ended(self, scale: torch.Tensor, growth_tracker: torch.Tensor) -> ReadingOnDevice:
-        """Return the reading after the update, with ``flag``. Does not wait."""
-        self._now = ReadingOnDevice(scale, growth_tracker, [(self._flag,)])
-        return self._now
+class AnyReading(Protocol):
+    """A `Reading` that may still be on its way from a device."""
 
     def ready(self) -> bool:
         """Whether the values are on the host. Does not wait."""
-        return self._last.ready() and self._now is not None and self._now.ready()
 
     def result(self) -> Reading:
         """Return the values. Waits until they are on the host."""
-        assert self._now is not None
-        last = self._last.result()
-        return Reading(last.scale, last.growth_tracker, self._now.result().found)
-
-
-AnyReading: TypeAlias = Reading | ReadingOnDevice | ReadingBetween
 
 
 def read(scaler: Any, optimizers: Iterable[int]) -> AnyReading:
@@ -158,15 +135,21 @@ def read(scaler: Any, optimizers: Iterable[int]) -> AnyReading:
     return ReadingOnDevice(scale, tracker, found)
 
 
-def only_flag(scaler: Any, optimizers: Collection[int]) -> torch.Tensor | None:
-    """Return the only found_inf tensor, if it belongs to the only optimizer with one of these ids, else None."""
-    flags = [
-        (optimizer, flag)
+def flags(scaler: Any, optimizers: Collection[int]) -> list[torch.Tensor] | None:
+    """Return the found_inf tensor of each optimizer with one of these ids, all on the device of the scale.
+
+    None if there is another tensor, or none, for one of them.
+    """
+    found: dict[int, list[torch.Tensor]] = {
+        optimizer: list(state["found_inf_per_device"].values())
         for optimizer, state in scaler.__dict__.get("_per_optimizer_states", {}).items()
-        for flag in state["found_inf_per_device"].values()
-    ]
-    owners = [optimizer for optimizer, _ in flags]
-    return flags[0][1] if len(flags) == 1 and owners == [*optimizers] else None
+    }
+    device = scaler._scale.device
+    if found.keys() != set(optimizers):
+        return None
+    each = [flags[0] for flags in map(found.__getitem__, optimizers) if len(flags) == 1]
+    alike = len(each) == len(found) and all(flag.device == device for flag in each)
+    return each if alike else None
 
 
 def maker(watched: type, method: str) -> str:

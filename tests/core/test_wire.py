@@ -8,9 +8,12 @@ from uuid import uuid4
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ampmon import wire
 from ampmon.wire.decoding import UnsupportedVersion, decode_batch
+from ampmon.wire.template import SteadyUpdates
 
 
 STEP = wire.OptimizerStep(
@@ -113,3 +116,27 @@ def test_elements_of_a_parameter_are_counted_as_far_as_they_are_told() -> None:
     assert {shape: wire.Parameter("w", shape, "float16").numel for shape in sizes} == sizes
     beyond = wire.Parameter("w", (wire.COUNT_MAX,) * 300, "float16").numel
     assert wire.COUNT_MAX < beyond < 2**128
+
+
+@given(
+    names=st.lists(st.text("aπ\U0010ffff", min_size=1, max_size=20), min_size=2, max_size=4),
+    scale=st.floats(allow_nan=False),
+    counts=st.tuples(*3 * [st.integers(0, wire.COUNT_MAX)]),
+    growth_tracker=st.integers(-(2**31), 2**31 - 1),
+    times=st.tuples(*2 * [st.floats(0, allow_nan=False)]),
+)
+def test_a_template_gives_the_same_record(
+    names: list[str],
+    scale: float,
+    counts: tuple[int, int, int],
+    growth_tracker: int,
+    times: tuple[float, float],
+) -> None:
+    """A reader gets from a template the record that the encoder would have written."""
+    stream, *optimizers = names
+    steps = tuple(wire.OptimizerStep(optimizer=each, path="plain") for each in optimizers)
+    template = SteadyUpdates(stream, scale, steps)
+    fields = ("seq", "ordinal", "time", "growth_tracker", "duration", "cost")
+    numbers: dict[str, Any] = dict(zip(fields, (*counts, growth_tracker, *times), strict=True))
+    record = wire.Update(stream=stream, **template.fields(), **numbers)
+    assert wire.decode(template.encode(**numbers)) == record

@@ -239,8 +239,8 @@ def test_culprits_are_counted_where_found_inf_says_so(dtype: torch.dtype) -> Non
     measured = [wide, wide.new_ones(7), wide[:, 1::2], wide.new_empty(0)]
     cache = kernels.Cache()
 
-    assert cache.asking(measured)(found).tolist() == [[2, 1], [0, 0], [1, 0], [0, 0]]
-    assert cache.asking(measured)(found * 0).tolist() == [[0, 0]] * 4
+    assert cache.counter(measured)(found).tolist() == [[2, 1], [0, 0], [1, 0], [0, 0]]
+    assert cache.counter(measured)(found * 0).tolist() == [[0, 0]] * 4
 
 
 def sparse_file(path: Path, numel: int) -> torch.Tensor:
@@ -278,7 +278,7 @@ def test_offsets_beyond_32_bits(tmp_path: Path) -> None:
         (torch.ones(3, dtype=torch.float64), "unscale"),
         (torch.ones(3, dtype=torch.complex64), "unscale"),
         (torch.ones(3, dtype=torch.int32), "statistics"),
-        (torch.ones(3, dtype=torch.complex64), "asking"),
+        (torch.ones(3, dtype=torch.complex64), "counter"),
     ],
     ids=str,
 )
@@ -381,6 +381,6 @@ def test_nothing_waits_for_the_device() -> None:
         for group in (*groups, groups[1]):
             cache.statistics(group)
             cache.unscale(group, *flags)
-            cache.asking(group)(flags[0])
+            cache.counter(group)(flags[0])
     finally:
         torch.cuda.set_sync_debug_mode("default")

@@ -131,16 +131,18 @@ def test_a_launch_finds_what_was_compiled_elsewhere(
     (tmp_path / "driver.c").write_text(DRIVER)
     library = tmp_path / "driver.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "driver.c"], check=True)
-    stream = SimpleNamespace(cuda_stream=0)
+    streams = [0]
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(loading, "_mapped", lambda _: str(library))
     for name, value in {
         "device": lambda _: nullcontext(),
         "mem_get_info": lambda _: (1, 1),
-        "current_stream": lambda: stream,
+        "current_device": lambda: 0,
         "get_device_properties": lambda _: SimpleNamespace(major=9, minor=0),
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
+    current = "_cuda_getCurrentRawStream"
+    monkeypatch.setattr(torch._C, current, lambda index: streams[index], raising=False)
     like = SimpleNamespace(device=torch.device("cuda:0"), dtype=torch.float32)
     numbers = [torch.zeros(4, dtype=torch.int64) for _ in range(3)]
     table = Table(numbers[0], numbers[1], 7, False, True)
@@ -160,7 +162,7 @@ def test_a_launch_finds_what_was_compiled_elsewhere(
     assert counts == [1, 7, 128]
     given = (ctypes.c_uint64 * 5).in_dll(said, "given")
     assert list(given) == [*(each.data_ptr() for each in (*numbers, found)), 0]
-    stream.cuda_stream = 1
+    streams[0] = 1
     with pytest.raises(kernels.KernelError, match="cuLaunchKernel failed: out of memory"):
         launched()
 

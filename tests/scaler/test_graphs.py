@@ -101,6 +101,26 @@ def test_captured_updates_are_counted(
     assert [event.ordinal for event in recorded.events("captured")] == [1]
 
 
+def test_after_a_capture_each_scale_is_read(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay moves the scale without a call or a version of its tensor. The next record has the new scale."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(every=10**6))
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.cuda, "is_initialized", lambda: True)
+        patched.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        iterate(scaler, model, optimizer)
+    scales = []
+    for _ in range(40):
+        assert scaler._scale is not None
+        scaler._scale.data.mul_(2.0)  # has no version
+        scales.append(scaler.get_scale())
+        iterate(scaler, model, optimizer)
+    assert [update.scale for update in recording(data_directory).updates] == scales
+
+
 def test_what_is_under_way_outlives_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     """During a capture an iteration keeps its pinned memory, and no gradient that it set aside is touched."""
     model = torch.nn.Linear(4, 4)

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache, partial
+from functools import cache
 from importlib.util import find_spec
 
 import torch
@@ -25,6 +25,10 @@ from ampmon.system import signals
 
 UNSCALED = frozenset({torch.float32, torch.float16})
 """Dtypes that a kernel unscales exactly as torch does. fp16 only occurs if the scaler allows it (fused optimizers)."""
+
+
+_COUNTS_BYTES = 1 << 17
+"""At most this many bytes of counts of the same gradients are made at once."""
 
 
 class KernelError(Exception):
@@ -101,15 +105,10 @@ class Cache:
         _prepare(gradients)
         return self._measure(gradients, UNSCALED, found_inf, inv_scale, ready)
 
-    def asking(self, gradients: Sequence[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Return a function of found_inf that counts inf and NaN, int64 [n, 2].
-
-        If found_inf is 0, the counts are 0, and no gradient is read. Call it on this stream, and only while all
-        gradients keep their addresses.
-        """
+    def counter(self, gradients: Sequence[torch.Tensor]) -> Counter:
+        """Return a function of found_inf that counts inf and NaN. Call it while all gradients keep their addresses."""
         _prepare(gradients)
-        table = self._table(gradients, MEASURED)
-        return partial(_count, table, gradients[0].new_empty(0), len(gradients))
+        return Counter(self._table(gradients, MEASURED), gradients[0], len(gradients))
 
     def _measure(
         self,
@@ -140,10 +139,29 @@ def _prepare(gradients: Sequence[torch.Tensor]) -> None:
         loading.prepare(device, _rehearse)
 
 
-def _count(table: Table, like: torch.Tensor, rows: int, found_inf: torch.Tensor) -> torch.Tensor:
-    into = torch.zeros((rows, 2), dtype=torch.int64, device=like.device)
-    _launch("attribute", table, like, into, found_inf)
-    return into
+class Counter:
+    """Enqueues counts of the inf and NaN elements of n gradients, again and again on one stream.
+
+    Each call returns other counts, int64 [n, 2]. They stay 0, and no gradient is read, if found_inf is 0.
+    """
+
+    def __init__(self, table: Table, like: torch.Tensor, gradients: int) -> None:
+        self._table = table
+        self._like = like.new_empty(0)
+        self._gradients = gradients
+        self._unused: list[torch.Tensor] = []
+        self._ahead = 1
+        """How many counts to make at once: the more the longer the gradients stay, up to `_COUNTS_BYTES`."""
+
+    def __call__(self, found_inf: torch.Tensor) -> torch.Tensor:
+        if not self._unused:
+            shape = self._ahead, self._gradients, 2
+            zeros = torch.zeros(shape, dtype=torch.int64, device=self._like.device)
+            self._unused += zeros
+            self._ahead = max(min(2 * self._ahead, _COUNTS_BYTES // zeros[0].nbytes), 1)
+        counts = self._unused.pop()
+        _launch("attribute", self._table, self._like, counts, found_inf)
+        return counts
 
 
 def _rehearse(device: torch.device) -> None:
@@ -152,11 +170,12 @@ def _rehearse(device: torch.device) -> None:
     kept = Cache()
     for factor in (None, one):
         kept._measure(gradients, MEASURED, None if factor is None else one.clone(), factor, nothing)
-    Readback(_count(kept._table(gradients, MEASURED), gradients[0], 1, one))
+    Readback(Counter(kept._table(gradients, MEASURED), gradients[0], 1)(one))
 
 
 def _current(device: torch.device) -> AbstractContextManager[object]:
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    other = device.type == "cuda" and device.index != torch.cuda.current_device()
+    return torch.cuda.device(device) if other else nullcontext()
 
 
 def _launch(

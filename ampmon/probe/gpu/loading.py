@@ -193,6 +193,7 @@ class Function:
     def __init__(self, binary: MachineCode, device: torch.device) -> None:
         self._driver = _driver()
         self._threads, self._shared = binary.threads, binary.shared
+        self._index = device.index
         self._handle, module = ctypes.c_void_p(), ctypes.c_void_p()
         with torch.cuda.device(device):
             # A thread has a driver context only after its first request to the device.
@@ -209,7 +210,7 @@ class Function:
         values = (ctypes.c_uint64 * count)(*addresses)
         first = ctypes.addressof(values)
         parameters = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
-        stream = torch.cuda.current_stream().cuda_stream
+        stream = torch._C._cuda_getCurrentRawStream(self._index)
         sizes = grid, 1, 1, self._threads, 1, 1, self._shared
         self._driver.launch(self._handle, *sizes, stream, parameters, None)
 
