@@ -44,7 +44,7 @@ class ReadingBefore:
 
     def result(self) -> Reading:
         if self._last is not None:
-            last, found = self._last.result(), self._flags.result().reshape(-1).tolist()
+            last, found = self._last.result(), self._flags.values()
             self._read = Reading(last.scale, last.growth_tracker, [each != 0 for each in found])
             self._last = None
         assert self._read is not None
@@ -169,16 +169,17 @@ class ScaleFollower:
         be followed. Waits for each device once, as the stock step does. Raises what that raises.
         """
         flags: dict[torch.device, torch.Tensor] = state["found_inf_per_device"]
-        if not self.decides or all(flag.is_cpu for flag in flags.values()):
+        if not self.decides:
             return state, None
-        host, overflowed = {}, {}
+        host, overflowed, on_host = {}, {}, True
         for device, flag in flags.items():
             value = flag.item()
             host[device] = _NOTHING
             if value:
                 host[device] = torch.full((1,), value, device="cpu")
                 overflowed[device] = flag
-        return {**state, "found_inf_per_device": host}, overflowed
+            on_host = on_host and flag.is_cpu
+        return (state, None) if on_host else ({**state, "found_inf_per_device": host}, overflowed)
 
     def before(self, scaler: Any, iteration: Iteration) -> AnyReading:
         """The state before `update()`, with what it found for the optimizers that stepped. Waits for no device."""

@@ -325,11 +325,11 @@ class PlainGear:
             return False
 
     def _all_decided(self, scaler: Any) -> bool:
-        if capturing():
-            return False
-        if not self._asks:
+        if (
+            not self._asks
+        ):  # no step would have brought found_inf to the host while a graph is captured
             return self._decided == len(scaler._per_optimizer_states)
-        flags = outcome.flags(scaler, self._steps)
+        flags = None if capturing() else outcome.flags(scaler, self._steps)
         if self._decided or flags is None:
             return False
         started = self._account.clock()

@@ -138,7 +138,7 @@ class Readback:
     graph that the training thread is capturing.
     """
 
-    __slots__ = ("_arrived", "_key", "_ring", "_slot", "_tensor")
+    __slots__ = ("_arrived", "_key", "_ring", "_slot", "_tensor", "_values")
 
     def __init__(
         self,
@@ -151,9 +151,11 @@ class Readback:
             ring = _ring
         self._ring = ring
         self._slot: Slot | None = None
+        self._values: list[float] | None = None
         # Without a buffer, copy the tensor now, because training may overwrite it before it is read.
         if ring is None:
-            tensor = torch.cat([tensor, *behind]) if behind else tensor.clone()
+            parts = [each.reshape(-1) for each in (tensor, *behind)]
+            tensor = torch.cat(parts) if behind else tensor.clone()
         self._tensor = tensor
         self._arrived = ring is None
         if ring is not None:
@@ -175,19 +177,33 @@ class Readback:
 
     def result(self) -> torch.Tensor:
         """Return the tensor on the host, which the caller owns. Waits for the device if `ready` is False."""
-        slot, self._slot = self._slot, None
+        slot = self._arrive()
         if slot is None or self._ring is None:
             return self._tensor.cpu()
-        if not (self._arrived or slot.filled()):
-            slot.wait()
-        self._arrived = True
         self._tensor = self._tensor.clone()
         self._ring.put_back(self._key, slot)
         return self._tensor
 
+    def values(self) -> list[float]:
+        """Return the elements of the tensors as numbers, in place of `result`, and faster. Waits as that does."""
+        if self._values is None:
+            slot = self._arrive()
+            self._values = self._tensor.reshape(-1).tolist()
+            if slot is not None and self._ring is not None:
+                self._ring.put_back(self._key, slot)
+        return self._values
+
+    def _arrive(self) -> Slot | None:
+        """Wait for the copy, and give up the slot that it is in, if it is still in one."""
+        slot, self._slot = self._slot, None
+        if slot is not None and not (self._arrived or slot.filled()):
+            slot.wait()
+        self._arrived = True
+        return slot
+
 
 class ReadbackPart:
-    """Some elements of a flat `Readback` that others read too."""
+    """Some elements of an fp32 `Readback` that others read too."""
 
     __slots__ = ("_elements", "_whole")
 
@@ -199,9 +215,13 @@ class ReadbackPart:
         """Return whether the values are on the host. Does not wait."""
         return self._whole.ready()
 
+    def values(self) -> list[float]:
+        """Return the elements as numbers. Waits for the device if `ready` is False."""
+        return self._whole.values()[self._elements]
+
     def result(self) -> torch.Tensor:
-        """Return the elements on the host. Waits for the device if `ready` is False."""
-        return self._whole.result()[self._elements]
+        """Return the elements as fp32, as `values` does."""
+        return torch.tensor(self.values(), dtype=torch.float32, device="cpu")
 
 
 _uploads = Ring()

@@ -232,15 +232,15 @@ def test_many_chunks_of_many_tiles_add_up() -> None:
 
 @pytest.mark.parametrize("dtype", list(BITS), ids=str)
 def test_culprits_are_counted_where_found_inf_says_so(dtype: torch.dtype) -> None:
-    """Inf and NaN are counted per tensor if found_inf is set; otherwise all counts are 0."""
+    """Inf and NaN are counted per tensor if found_inf is set; otherwise all counts are 0. Each call has its own."""
     wide = torch.zeros(80, 120, dtype=dtype, device=DEVICE)
     wide[3, 4], wide[70, 6], wide[70, 7] = math.inf, math.nan, -math.inf
     found = torch.tensor([1.0], device=DEVICE)
     measured = [wide, wide.new_ones(7), wide[:, 1::2], wide.new_empty(0)]
-    cache = kernels.Cache()
-
-    assert cache.counter(measured)(found).tolist() == [[2, 1], [0, 0], [1, 0], [0, 0]]
-    assert cache.counter(measured)(found * 0).tolist() == [[0, 0]] * 4
+    count = kernels.Cache().counter(measured)
+    counts = [count(found * (call % 3)) for call in range(9)]
+    nothing, something = [[0, 0]] * 4, [[2, 1], [0, 0], [1, 0], [0, 0]]
+    assert [each.tolist() for each in counts] == 3 * [nothing, something, something]
 
 
 def sparse_file(path: Path, numel: int) -> torch.Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from ampmon.probe.ring import Readback, Ring, Slot, upload
+from ampmon.probe.ring import Readback, ReadbackPart, Ring, Slot, upload
 
 
 class Delayed(Slot):
@@ -25,7 +25,8 @@ class Delayed(Slot):
         self.made.append(size)
 
     def copy(self, tensor: torch.Tensor, behind: Sequence[torch.Tensor] = ()) -> torch.Tensor:
-        tensor = torch.cat([tensor, *behind]) if behind else tensor.clone()
+        parts = [each.reshape(-1) for each in (tensor, *behind)]
+        tensor = torch.cat(parts) if behind else tensor.clone()
         host = self._like(tensor)
         self._pending, self.arrived = (host, tensor), False
         return host
@@ -125,6 +126,20 @@ def test_tensors_behind_the_first_arrive_with_it(ring: Ring) -> None:
     for readback in (Readback(first, ring, behind=others), Readback(first, behind=others)):
         assert readback.result().tolist() == [1.0, 2.0, 3.0, 4.0]
     assert Delayed.made == [64]
+
+
+@pytest.mark.parametrize("delayed", [False, True])
+def test_readers_share_a_copy(ring: Ring, *, delayed: bool) -> None:
+    """Parts of a copy give their own elements, as numbers and as a tensor. Its buffer is used again after the first."""
+    for _ in range(3):
+        flag, loss = torch.tensor(0.0), torch.tensor([float("inf")])
+        whole = Readback(flag, ring if delayed else None, behind=[loss])
+        first, second = ReadbackPart(whole, slice(1)), ReadbackPart(whole, slice(1, None))
+        assert first.values() == [0.0]
+        assert second.values() == [float("inf")]
+        assert torch.equal(second.result(), loss)
+        assert (first.ready(), second.ready()) == (True, True)
+    assert len(Delayed.made) == delayed
 
 
 def test_nothing_is_ready_before_it_arrives(ring: Ring) -> None:

@@ -183,9 +183,8 @@ def _launch(
 ) -> None:
     if not table.grid:
         return
-    flags["GAPS"] = table.gaps
-    dtypes = (None if each is None else _named(each.dtype) for each in arguments)
-    kernel = Kernel(name, _named(like.dtype), tuple(dtypes), tuple(flags.items()))
+    dtypes = tuple([None if each is None else each.dtype for each in arguments])
+    kernel = _kernel(name, like.dtype, dtypes, tuple(flags.items()), table.gaps)
     try:
         launch = loading.launcher(like.device, kernel)
         with _current(like.device):
@@ -195,6 +194,18 @@ def _launch(
     except Exception as error:
         signals.let_through(error)
         raise KernelError(f"the kernel {name!r} for {like.dtype} did not start: {error}") from error
+
+
+@cache
+def _kernel(
+    name: str,
+    dtype: torch.dtype,
+    dtypes: tuple[torch.dtype | None, ...],
+    flags: tuple[tuple[str, bool], ...],
+    gaps: bool,
+) -> Kernel:
+    types = tuple(None if each is None else _named(each) for each in dtypes)
+    return Kernel(name, _named(dtype), types, (*flags, ("GAPS", gaps)))
 
 
 def _named(dtype: torch.dtype) -> str:
