@@ -96,12 +96,9 @@ class PlainGear:
         self._monitor = monitor
         self._account = monitor._account
 
-    # -- in and out ---------------------------------------------------------------------------------
-
     def engage(self, scaler: Any, ended: PendingUpdate) -> None:
         """Take over the coming updates, if they may be like the one that ended and nothing else is due in them."""
         monitor, after, recorder = self._monitor, ended.after, self._monitor._recorder
-        # A steady update is not rationed where room is scarce.
         if recorder is None or recorder.scarce or not self._is_plain(scaler, ended):
             return
         stock = scaler._ampmon_stock()
@@ -365,10 +362,11 @@ class PlainGear:
         self._monitor.updates += 1
         duration, cost = self._account.plain(started)
         stream = self._stream
-        ordinal = stream.ordinal
-        stream.ordinal = ordinal + 1
+        numbers = stream.ordinal, tracker, duration, cost
+        stream.ordinal += 1
         stream.updating = False
-        self._recorder.write_steady(stream, ordinal, self._template, tracker, duration, cost)
+        if not self._recorder.append(stream, self._template.encode, *numbers):
+            stream.put_steady(self._template, *numbers)
 
     def _queue(self, started: int) -> None:
         """Queue the record until the device reports what it found."""

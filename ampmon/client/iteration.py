@@ -224,7 +224,9 @@ class PendingUpdate:
             and template.scale == before.scale
             and self._is_steady(before, after)
         ):
-            self.stream.put_steady(self.ordinal, template, after.growth_tracker, **self.known)
+            self.stream.put_steady(
+                template, self.ordinal, after.growth_tracker, *self.known.values()
+            )
             self.done(template.steps, 0, before, after, None, None)
             return
         activations, gradients = iteration.activations, iteration.gradients()

@@ -26,7 +26,6 @@ from ampmon.spool import Destination, SpoolWriter
 from ampmon.system import signals
 from ampmon.training.call import Call
 from ampmon.training.series import Reader, Stream
-from ampmon.wire.template import SteadyUpdates
 
 
 _ATTEMPT = "attempt"
@@ -89,11 +88,6 @@ class Recorder(ErrorReporter):
     @property
     def thinned(self) -> int:
         return self._quota.thinned
-
-    @property
-    def scarce(self) -> bool:
-        """Whether so little room is left that records are rationed."""
-        return self._spool.fullness >= SCARCE
 
     # -- opening ----------------------------------------------------------------------------------------------------
 
@@ -190,42 +184,46 @@ class Recorder(ErrorReporter):
             if self._queue or self._spool.interrupted is not None:
                 self._exclusively(lambda: None)
 
-    def write_steady(
-        self,
-        stream: Stream,
-        ordinal: int,
-        template: SteadyUpdates,
-        growth_tracker: int,
-        duration: float,
-        cost: float,
-    ) -> None:
-        """Write a steady update, as `write` would, but at half the cost. It does not ration scarce room."""
+    @property
+    def scarce(self) -> bool:
+        """Whether so little room is left that records are rationed."""
+        return self._spool.fullness >= SCARCE
+
+    def may_append(self, stream: Stream) -> bool:
+        """Whether `append` may write a record of the stream now: none waits before it, and room is not scarce."""
+        reader = self._reader
+        idle = not stream.waiting and reader.done == reader.handed
+        return idle and self._spool.fullness < SCARCE
+
+    def append(self, stream: Stream, encode: Callable[..., bytes], *values: object) -> bool:
+        """Write ``encode(seq, time, *values)``, a record of the stream, at half the cost of `write`.
+
+        Return False, with nothing written, where `write` has more to do. Call it only if `may_append` was True lately.
+        """
         with self._lock:
             if not self._opened or self._busy:
-                fields = {**template.fields(), "ordinal": ordinal, "growth_tracker": growth_tracker}
-                self.write(stream, wire.Update, {**fields, "duration": duration, "cost": cost})
-                return
+                return False
             # Before the seq is taken: a signal handler may log between any two lines.
             self._busy = True
             kept = False
             try:
                 seq = stream.seq
                 stream.seq = seq + 1
-                now = time.time_ns() // 1000
-                record = template.encode(seq, ordinal, now, growth_tracker, duration, cost)
-                kept = self._spool.append(record)
+                kept = self._spool.append(encode(seq, time.time_ns() // 1000, *values))
             finally:
                 self._busy = False
                 self.dropped += not kept
             if self._queue or self._spool.interrupted is not None:
                 self._exclusively(lambda: None)
+            return True
 
     def later(self, work: Callable[[], None]) -> None:
         """Run work on the reader's thread, which starts with the first call. Does not wait."""
         self._reader.submit(work)
 
     def idle(self) -> bool:
-        return self._reader.idle
+        reader = self._reader
+        return reader.done == reader.handed
 
     def _exclusively(self, work: Callable[..., object], *args: object) -> None:
         """Do one thing at a time. A signal handler may interrupt this very thread in the middle of other work.

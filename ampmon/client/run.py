@@ -6,7 +6,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -83,22 +83,23 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
     Never raises or syncs. Invalid values, invalid steps and names beyond 10 000 are left out, counted as errors and
     warned about once. Does nothing while a CUDA graph is captured.
     """
-    run = current_run.ensure(anew=False)
+    run = current_run.current() or current_run.ensure(anew=False)
     if run is None:
         return
     try:
-        if _capturing():
+        if "torch" in sys.modules and _capture_check()():
             return
         stream = run.recent
-        user_step = _user_step(run, step)
+        user_step = None if step is None else _user_step(run, step)
         ordinal = (
             max(stream.ordinal - (not stream.updating), 0)
             if run.streams
             else _counted(run, values, user_step)
         )
         known = _known(run, values)
-        if known and stream.idle:
-            stream.put(wire.Scalars, ordinal=ordinal, values=known, user_step=user_step)
+        if known and run.may_append(stream):
+            if not run.append(stream, _encoded, stream.name, ordinal, known, user_step):
+                stream.put(wire.Scalars, ordinal=ordinal, values=known, user_step=user_step)
             return
         kept = _collect(run, values)
         _leave_out_what_is_beyond(run, kept)
@@ -160,19 +161,30 @@ def _look_for_fp16(run: Recorder, values: Mapping[str, Any]) -> None:
                 break
 
 
-def _capturing() -> bool:
+@cache
+def _capture_check() -> Callable[[], bool]:
     """Whether a CUDA graph is being captured. A copy would become part of it, and querying an event would break it."""
-    if "torch" not in sys.modules:
-        return False
     from ampmon.probe.accelerator import capturing
 
-    return capturing()
+    return capturing
+
+
+def _encoded(
+    seq: int,
+    time: int,
+    stream: str,
+    ordinal: int,
+    values: dict[str, Any],
+    user_step: int | None,
+) -> bytes:
+    record = wire.Scalars(
+        stream=stream, seq=seq, ordinal=ordinal, time=time, values=values, user_step=user_step
+    )
+    return wire.encode(record)
 
 
 def _user_step(run: Recorder, step: Any) -> int | None:
     """The user's own step. If it is not a valid count, report that and return None."""
-    if step is None:
-        return None
     try:
         if _is_on_device(step):
             raise ValueError("it is a tensor on a device; pass a Python int")

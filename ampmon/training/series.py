@@ -31,16 +31,8 @@ class Sink(Protocol):
     ) -> None:
         """Number a record of this stream and write it."""
 
-    def write_steady(
-        self,
-        stream: Stream,
-        ordinal: int,
-        template: SteadyUpdates,
-        growth_tracker: int,
-        duration: float,
-        cost: float,
-    ) -> None:
-        """Number a steady update of this stream and write it."""
+    def append(self, stream: Stream, encode: Callable[..., bytes], *values: object) -> bool:
+        """Number a record of this stream and write ``encode(seq, time, *values)``. Return False if `write` must."""
 
     def later(self, work: Callable[[], None]) -> None:
         """Do work on another thread, after all earlier work."""
@@ -60,11 +52,12 @@ class Stream:
         self.updating = False
         """Whether `scale()` was called since the last update."""
         self.seq = 0
-        self._waiting: deque[tuple[Ready, Write, bool]] = deque()
+        self.waiting: deque[tuple[Ready, Write, bool]] = deque()
+        """The records that wait for values, in order."""
 
     @property
     def idle(self) -> bool:
-        return not self._waiting and self._sink.idle()
+        return not self.waiting and self._sink.idle()
 
     def submit(self, ready: Ready, write: Write, *, brief: bool = True) -> None:
         """Write a record once its values are on the host, after those submitted before it. Does not wait.
@@ -76,7 +69,7 @@ class Stream:
         if self.idle and ready():
             write()
         else:
-            self._waiting.append((ready, write, brief))
+            self.waiting.append((ready, write, brief))
             self.drain()
 
     def end_update(self, ready: Ready, write: Write, *, brief: bool) -> None:
@@ -87,8 +80,8 @@ class Stream:
 
     def drain(self) -> None:
         """Write the waiting records that are ready, in order, on this thread or another."""
-        while self._waiting and self._waiting[0][0]():
-            _, write, brief = self._waiting.popleft()
+        while self.waiting and self.waiting[0][0]():
+            _, write, brief = self.waiting.popleft()
             if brief and self._sink.idle():
                 write()
             else:
@@ -100,8 +93,8 @@ class Stream:
         Polls, because with a device that hangs the process could otherwise never end. Does not raise.
         """
         lost = 0
-        while self._waiting:
-            ready, write, _ = self._waiting[0]
+        while self.waiting:
+            ready, write, _ = self.waiting[0]
             try:
                 if ready():
                     write()
@@ -112,25 +105,19 @@ class Stream:
                     break
             except Exception:
                 lost += 1
-            self._waiting.popleft()
-        lost += len(self._waiting)
-        self._waiting.clear()
+            self.waiting.popleft()
+        lost += len(self.waiting)
+        self.waiting.clear()
         return lost
 
     def put(self, record: Callable[..., wire.Record], **fields: Any) -> None:
         """Write a record with the next seq. Even a record that cannot be kept uses one: a hole is a loss."""
         self._sink.write(self, record, fields)
 
-    def put_steady(
-        self,
-        ordinal: int,
-        template: SteadyUpdates,
-        growth_tracker: int,
-        duration: float,
-        cost: float,
-    ) -> None:
-        """Write a steady update with the next seq, as `put` would, but faster."""
-        self._sink.write_steady(self, ordinal, template, growth_tracker, duration, cost)
+    def put_steady(self, template: SteadyUpdates, *numbers: float) -> None:
+        """Write a steady update with these numbers of `SteadyUpdates.encode`, as `put` would, but faster."""
+        if not self._sink.append(self, template.encode, *numbers):
+            self.put(wire.Update, **template.fields(*numbers))
 
     def event(self, kind: str, *, ordinal: int | None = None, **detail: Any) -> None:
         """Write an event; ``detail`` must be plain data."""
@@ -139,7 +126,7 @@ class Stream:
     def restart(self) -> Collection[object]:
         """Begin again as a stream of another attempt. Return the waiting records: the caller keeps them alive."""
         self.ordinal = self.seq = 0
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self.waiting = self.waiting, deque()
         return waiting
 
 

@@ -44,16 +44,17 @@ class SteadyUpdates:
         self._parts = parts
         self._pack = struct.Struct(layout).pack
 
-    def fields(self) -> dict[str, Any]:
-        """The fields of `wire.Update` that are the same in each."""
+    def fields(self, *numbers: float) -> dict[str, Any]:
+        """The fields of `wire.Update`, without stream, seq and time. ``numbers`` are as `encode` has them."""
+        fields = dict(zip(("ordinal", "growth_tracker", "duration", "cost"), numbers, strict=False))
         scales = {"scale": self.scale, "scale_after": self.scale}
-        return {**scales, "event": "steady", "optimizers": self.steps}
+        return {**fields, **scales, "event": "steady", "optimizers": self.steps}
 
     def encode(
         self,
         seq: int,
-        ordinal: int,
         time: int,
+        ordinal: int,
         growth_tracker: int,
         duration: float,
         cost: float,
