@@ -17,6 +17,7 @@ from ampmon_server.demo.model import ModelSize
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from ampmon_server.store.engine import engine
+from ampmon_server.store.engine.opening import url_of
 from benchmarks.paired import shown
 from benchmarks.store.real import SIZE, real
 from benchmarks.store.samples import SCALE, Real
@@ -100,7 +101,7 @@ def _update(run: Real, step: int) -> wire.Update:
 
 
 def _bytes(settings: Settings) -> dict[str, int]:
-    database = engine.open_engine(engine.url_of(settings))
+    database = engine.open_engine(url_of(settings))
     with engine.reading(database) as connection:
         held = {
             table: int(connection.scalar(text(f"SELECT sum(length(data)) FROM {table}")) or 0)

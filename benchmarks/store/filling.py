@@ -20,7 +20,7 @@ from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Verification
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.engine import insert_rows
-from ampmon_server.store.engine.opening import Opened
+from ampmon_server.store.engine.opening import Opened, url_of
 from ampmon_server.store.ingest import ingest
 from ampmon_server.store.ingest.remembered import Remembered
 from ampmon_server.store.ingest.roster import Roster
@@ -58,7 +58,7 @@ _SAMPLES = 32 * 20
 def fill(settings: Settings, runs: Sequence[tuple[Track, Real]]) -> list[UUID]:
     """Store a run for each track, with one in a hundred updates sampled. Blocks and shows progress."""
     Store.open(settings).close()
-    database = engine.open_engine(engine.url_of(settings))
+    database = engine.open_engine(url_of(settings))
     made = []
     for track, real in runs:
         filling = _Filling(track, real)
@@ -74,8 +74,8 @@ def copy(source: Settings, target: Settings, made: Sequence[UUID]) -> None:
     """Copy all rows of runs from one store to another. Blocks and shows progress."""
     Store.open(target).close()
     filled, empty = (
-        engine.open_engine(engine.url_of(source)),
-        engine.open_engine(engine.url_of(target)),
+        engine.open_engine(url_of(source)),
+        engine.open_engine(url_of(target)),
     )
     with engine.reading(filled) as reading, engine.writing(empty) as writing:
         _unhurried(writing)

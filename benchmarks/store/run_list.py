@@ -17,6 +17,7 @@ from sqlalchemy import insert, select
 
 from ampmon_server.settings import Settings
 from ampmon_server.store.engine import engine
+from ampmon_server.store.engine.opening import url_of
 from ampmon_server.store.schema.tables import runs
 from benchmarks.server import serving
 from benchmarks.store.databases import postgresql
@@ -76,7 +77,7 @@ def _on_engine(name: str, settings: Settings, effort: Effort) -> list[dict[str, 
 
 def _fill(settings: Settings, effort: Effort) -> None:
     (made,) = fill(settings, [(track(200), real(effort.real_samples))])
-    database = engine.open_engine(engine.url_of(settings))
+    database = engine.open_engine(url_of(settings))
     with engine.writing(database) as connection:
         row = connection.execute(select(runs).where(runs.c.run_id == made.bytes)).one()
         copies = [

@@ -17,6 +17,7 @@ from ampmon.wire.decoding import decode_batch
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from ampmon_server.store.engine import engine
+from ampmon_server.store.engine.opening import url_of
 from benchmarks.paired import shown
 from benchmarks.store import load
 from benchmarks.store.databases import postgresql
@@ -58,7 +59,7 @@ def _ingested(settings: Settings, effort: Effort) -> Engine:
         for batch in shown(work.batches, "batches"):
             store.ingest(decode_batch(batch))
     store.close()
-    return engine.open_engine(engine.url_of(settings))
+    return engine.open_engine(url_of(settings))
 
 
 def _rows(

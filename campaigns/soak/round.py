@@ -17,7 +17,7 @@ from sqlalchemy import URL, create_engine
 from ampmon import sender
 from ampmon_server.settings import Settings
 from ampmon_server.store import Verification
-from ampmon_server.store.engine.engine import url_of
+from ampmon_server.store.engine.opening import url_of
 from campaigns.soak.comparison import Training, compare
 from campaigns.soak.nursery import Nursery
 from campaigns.soak.proxy import Fault, Proxy

@@ -17,8 +17,8 @@ from sqlalchemy import create_engine, text
 from ampmon import wire
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
-from ampmon_server.store.engine.engine import url_of
 from ampmon_server.store.engine.errors import Damaged
+from ampmon_server.store.engine.opening import url_of
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample, Stack
 from ampmon_server.store.samples import totals

@@ -25,6 +25,7 @@ from ampmon_server.background.writer import LastWrite, QueueFull, WriteQueue, Wr
 from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 from ampmon_server.store.engine import engine, sqlite
+from ampmon_server.store.engine.opening import url_of
 from batches import Trainer
 from postgres import Postgres
 from serving import Server
@@ -58,7 +59,7 @@ def test_a_locked_file_is_a_503(
     """While another process locks the file, a batch gets 503 with Retry-After. Once released, each is stored once."""
     trainers = [Trainer() for _ in range(3)]
     bodies = [wire.encode(each.batch(each.updates(5))) for each in trainers]
-    path = str(engine.url_of(settings).database)
+    path = str(url_of(settings).database)
     with subprocess.Popen(
         [sys.executable, "-c", LOCKER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:

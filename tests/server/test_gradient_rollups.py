@@ -27,6 +27,7 @@ from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Verification
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.numbers import INTEGER_MAX
+from ampmon_server.store.engine.opening import url_of
 from ampmon_server.store.pages.pyramid import BITS, LEVELS
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.samples import gradient_rollups, parameter_rollups
@@ -334,7 +335,7 @@ def test_rollups_are_rebuilt_as_they_were(settings: Settings, store: Store) -> N
         "SELECT 1, level, bucket, data FROM gradient_rollups UNION ALL "
         "SELECT 2, level, bucket, data FROM parameter_rollups ORDER BY 1, 2, 3"
     )
-    database = create_engine(engine.url_of(settings))
+    database = create_engine(url_of(settings))
     with database.begin() as connection:
         before = connection.execute(pages).all()
         connection.execute(text("DELETE FROM gradient_rollups"))

@@ -16,6 +16,7 @@ from ampmon.system import mounts
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Unusable
 from ampmon_server.store.engine import engine, postgresql
+from ampmon_server.store.engine.opening import url_of
 from ampmon_server.store.schema import migrations, tables
 from batches import Trainer
 from postgres import Postgres
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.engines
 def changed(settings: Settings) -> Iterator[object]:
     """A function that runs statements on a store's database, which no server has open."""
     Store.open(settings).close()
-    opened = engine.open_engine(engine.url_of(settings))
+    opened = engine.open_engine(url_of(settings))
 
     def change(*statements: str) -> None:
         with engine.writing(opened) as connection:
@@ -52,7 +53,7 @@ def refusal(settings: Settings) -> str:
 def test_the_migrated_schema_is_the_present_one(settings: Settings) -> None:
     """Migrations of an empty database produce exactly the declared tables, including their primary keys."""
     Store.open(settings).close()
-    opened = engine.open_engine(engine.url_of(settings))
+    opened = engine.open_engine(url_of(settings))
     with engine.reading(opened) as connection:
         context = MigrationContext.configure(connection)
         assert compare_metadata(context, tables.metadata) == []
@@ -139,7 +140,7 @@ def test_a_migration_is_done_whole_or_not_at_all(
     """A migration that fails half-way leaves the schema and its revision unchanged."""
     changed("CREATE TABLE later_too (mine INTEGER)")
     line = refusal(settings)
-    opened = engine.open_engine(engine.url_of(settings))
+    opened = engine.open_engine(url_of(settings))
     with engine.reading(opened) as connection:
         stands = migrations.schema(connection)
         tables = inspect(connection).get_table_names()
@@ -195,7 +196,7 @@ def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_server_is_not_ready_with_another_schema(client: TestClient, settings: Settings) -> None:
     """A server whose database was upgraded beneath it answers /readyz with 503 and asks for a restart."""
     assert client.get("/readyz").json()["status"] == "ready"
-    database = create_engine(engine.url_of(settings))
+    database = create_engine(url_of(settings))
     with database.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     database.dispose()

@@ -15,6 +15,7 @@ from ampmon_server.cli import main
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Unusable, Verification
 from ampmon_server.store.engine import engine
+from ampmon_server.store.engine.opening import url_of
 from ampmon_server.store.schema import migrations
 from batches import Trainer
 
@@ -30,7 +31,7 @@ def used(tmp_path: Path) -> Settings:
 def test_an_upgraded_database_is_left_alone(used: Settings) -> None:
     """A second upgrade changes no byte."""
     before = (used.server_directory / "ampmon.db").read_bytes()
-    opened = create_engine(engine.url_of(used))
+    opened = create_engine(url_of(used))
     with opened.begin() as connection:
         migrations.upgrade(connection)
     opened.dispose()
@@ -53,7 +54,7 @@ def test_a_new_reader_waits_for_no_writer(used: Settings) -> None:
     """A new connection reads while another process holds the write lock."""
     other = sqlite3.connect(used.server_directory / "ampmon.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    opened = engine.open_engine(engine.url_of(used))
+    opened = engine.open_engine(url_of(used))
     with engine.reading(opened) as connection:
         assert migrations.schema(connection).age == "current"
     opened.dispose()

@@ -15,6 +15,7 @@ from ampmon_server.cli import main
 from ampmon_server.settings import Settings
 from ampmon_server.store import Keep, Store, Verification
 from ampmon_server.store.engine import engine
+from ampmon_server.store.engine.opening import url_of
 from batches import Trainer
 
 
@@ -52,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store.open(settings)
     train(store)
     store.close()
-    return Path(str(engine.url_of(settings).database))
+    return Path(str(url_of(settings).database))
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def copied(made: Path, settings: Settings) -> Path:
 @pytest.fixture
 def change(settings: Settings) -> Iterator[Callable[[str], None]]:
     """A function that runs a statement on the database, which must change something."""
-    opened = engine.open_engine(engine.url_of(settings))
+    opened = engine.open_engine(url_of(settings))
 
     def run(statement: str) -> None:
         with engine.writing(opened) as connection:

@@ -12,6 +12,7 @@ from sqlalchemy import insert, select
 
 from ampmon_server.settings import Settings
 from ampmon_server.store.engine import engine
+from ampmon_server.store.engine.opening import url_of
 from ampmon_server.store.schema.tables import runs
 from posted import PostedRun
 from serving import Server
@@ -41,7 +42,7 @@ def own_reader(listed: Server, new_reader: Callable[[Server], Reader]) -> Reader
 
 def copied(reader: Reader, run: PostedRun) -> None:
     """Insert copies of a run into the store, each a minute older than the one before, with their own names."""
-    database = engine.open_engine(engine.url_of(Settings(data_directory=reader.server.directory)))
+    database = engine.open_engine(url_of(Settings(data_directory=reader.server.directory)))
     with engine.writing(database) as connection:
         found = select(runs).where(runs.c.run_id == run.run_id.bytes)
         row = connection.execute(found).one()._mapping

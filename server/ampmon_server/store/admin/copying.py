@@ -16,6 +16,7 @@ from ampmon.spool.layout import sync_directory
 from ampmon_server.settings import Settings
 from ampmon_server.store.engine import engine, sqlite
 from ampmon_server.store.engine.errors import Busy, Unusable
+from ampmon_server.store.engine.opening import url_of
 from ampmon_server.store.schema import migrations
 
 
@@ -27,7 +28,7 @@ OnProgress = Callable[[int, int], None]
 
 def file_of(settings: Settings) -> Path | None:
     """Return the file of an SQLite database, or None for any other database. Raises Unusable for an invalid URL."""
-    url = engine.url_of(settings)
+    url = url_of(settings)
     return Path(url.database or "") if url.drivername == "sqlite" else None
 
 

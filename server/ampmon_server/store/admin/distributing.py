@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from ampmon_server.settings import Settings
 from ampmon_server.store.engine import engine, opening, postgresql
 from ampmon_server.store.engine.errors import Unusable
-from ampmon_server.store.engine.opening import Opened
+from ampmon_server.store.engine.opening import Opened, url_of
 from ampmon_server.store.schema.migrations import VERSION_TABLE
 from ampmon_server.store.schema.tables import metadata, runs
 
@@ -62,7 +62,7 @@ class Distribution:
 
         Raises Unusable if it cannot be distributed, and Busy.
         """
-        url = engine.url_of(settings)
+        url = url_of(settings)
         if engine.open_engine(url).dialect.name == "sqlite":
             raise Unusable(
                 f"{url.database} is an SQLite file, on one machine: to distribute "

@@ -23,14 +23,12 @@ from sqlalchemy import (
     Select,
     SmallInteger,
     Table,
-    make_url,
 )
 from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from ampmon_server.settings import Settings
 from ampmon_server.store.engine import postgresql, sqlite
 from ampmon_server.store.engine.errors import Busy, Conflict, Damaged, Unusable
 
@@ -61,20 +59,6 @@ _ARRAYS: dict[type, str] = {
 def now_us() -> int:
     """Return the server's time, in us since the epoch."""
     return time.time_ns() // 1000
-
-
-def url_of(settings: Settings) -> URL:
-    """The URL of the database of the settings. Raises Unusable without quoting the URL, which may hold a password."""
-    if not settings.database_url:
-        # Not from text: in a URL, % and ? are not what they are in a path.
-        return URL.create("sqlite", database=str(settings.database_file))
-    try:
-        return make_url(settings.database_url)
-    except (ArgumentError, ValueError):
-        raise Unusable(
-            "--database-url: write an SQLAlchemy URL, such as sqlite:////data/ampmon.db or "
-            f"{postgresql.DRIVER}://user@host:5432/ampmon; in a password, write @ / : % as %40 %2F %3A %25"
-        ) from None
 
 
 def open_engine(url: URL) -> Engine:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from sqlalchemy import URL, Connection, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import URL, Connection, Engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from ampmon.system import mounts, private
 from ampmon_server.settings import Settings
@@ -42,13 +42,27 @@ class Opened:
             self.exclusive.close()
 
 
+def url_of(settings: Settings) -> URL:
+    """The URL of the database of the settings. Raises Unusable without quoting the URL, which may hold a password."""
+    if not settings.database_url:
+        # Not from text: in a URL, % and ? are not what they are in a path.
+        return URL.create("sqlite", database=str(settings.database_file))
+    try:
+        return make_url(settings.database_url)
+    except (ArgumentError, ValueError):
+        raise Unusable(
+            "--database-url: write an SQLAlchemy URL, such as sqlite:////data/ampmon.db or "
+            f"{postgresql.DRIVER}://user@host:5432/ampmon; in a password, write @ / : % as %40 %2F %3A %25"
+        ) from None
+
+
 def open_database(settings: Settings, *, upgrading: bool = False) -> Opened:
     """Open the database of the settings. Raises Unusable.
 
     An empty database is set up. An older schema is upgraded on SQLite, where no other server can use the file, or with
     ``upgrading``. Both happen in one transaction, so a failure changes nothing.
     """
-    url = engine.url_of(settings)
+    url = url_of(settings)
     database = engine.open_engine(url)
     exclusive = _exclusively(url) if _is_sqlite(url) else None
     try:
@@ -64,7 +78,7 @@ def open_to_read(settings: Settings) -> Opened:
 
     Raises Unusable if it does not exist or does not have this version's schema.
     """
-    url = engine.url_of(settings)
+    url = url_of(settings)
     opened = Opened(_named(url), engine.open_engine(url), None, None)
     if _is_sqlite(url) and not Path(url.database or "").exists():
         raise Unusable(f"There is no database at {opened.name}: name another --data-dir")
