@@ -14,6 +14,7 @@ from ampmon_server.model.aggregates import parameters as parameter_cells
 from ampmon_server.model.aggregates import updates as update_cells
 from ampmon_server.model.aggregates.gradients import of_series
 from ampmon_server.model.aggregates.merging import Cells, starts_of
+from ampmon_server.model.aggregates.updates import EVENTS
 from ampmon_server.model.case import (
     RECENT,
     Case,
@@ -25,7 +26,6 @@ from ampmon_server.model.case import (
     SkipCulprit,
 )
 from ampmon_server.model.series import (
-    EVENTS,
     Floats,
     GradientSeries,
     Totals,

@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from ampmon.numerics.histogram import BINS
+from ampmon.numerics.histogram import BINS, SUBNORMAL_BINS
 from ampmon_server.analysis.flushed import flushed_in
 from ampmon_server.analysis.policy.scalers import TORCH
 from ampmon_server.analysis.policy.simulate import Path, Simulation, Skips
@@ -22,11 +22,10 @@ from ampmon_server.model.aggregates import scalars as logged_cells
 from ampmon_server.model.aggregates.gradients import empty as no_gradients
 from ampmon_server.model.aggregates.gradients import of_series
 from ampmon_server.model.aggregates.merging import Cells, starts_of
-from ampmon_server.model.aggregates.parameters import SUBNORMAL_BINS, layout, of_samples
-from ampmon_server.model.aggregates.updates import LAYOUT, ROWS, empty, of_rows
+from ampmon_server.model.aggregates.parameters import layout, of_samples
+from ampmon_server.model.aggregates.updates import EVENTS, LAYOUT, ROWS, empty, of_rows
 from ampmon_server.model.parameter_statistics import STATISTICS
 from ampmon_server.model.series import (
-    EVENTS,
     GradientSeries,
     ModuleSample,
     ParameterSample,

@@ -39,6 +39,10 @@ def bin_of(exponent: int) -> int:
     return min(max(exponent - EXPONENT_MIN, 0), BINS - 1)
 
 
+SUBNORMAL_BINS = bin_of(FP16.exponent_min_normal)
+"""Number of first bins with elements that fp16 does not hold in full: they are below its least normal number."""
+
+
 @dataclass(frozen=True, slots=True)
 class Classes:
     """A partition of elements by how fp16 represents them. Fields are counts of any shape."""

@@ -23,7 +23,7 @@ from ampmon import wire
 from ampmon.errors import Unreachable
 from ampmon.sender.backoff import LOCAL_FIRST_S, LOCAL_MAX_S, Backoff
 from ampmon.transport import HttpTransport
-from ampmon_server.model.series import EVENTS
+from ampmon_server.model.aggregates.updates import EVENTS
 from benchmarks.store.samples import Real
 from benchmarks.store.track import BACKOFF, track
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ampmon_server.model.series import EVENTS
+from ampmon_server.model.aggregates.updates import EVENTS
 
 
 INTERVAL = 2000
@@ -23,7 +23,7 @@ STEADY, GROW, BACKOFF, SET = map(EVENTS.index, ("steady", "grow", "backoff", "ma
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Arrays [n] of n updates, in order of step from 0. ``event`` is an index into `series.EVENTS`."""
+    """Arrays [n] of n updates, in order of step from 0. ``event`` is an index into `EVENTS`."""
 
     scale: npt.NDArray[np.float64]
     scale_after: npt.NDArray[np.float64]

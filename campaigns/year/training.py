@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from ampmon import wire
-from ampmon_server.model.series import EVENTS
+from ampmon_server.model.aggregates.updates import EVENTS
 from benchmarks.store.samples import SCALE, Real, shifted
 from benchmarks.store.track import BACKOFF, INTERVAL, Track, track
 from campaigns.year.population import Planned, attempt_id

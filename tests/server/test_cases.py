@@ -11,8 +11,8 @@ import pytest
 
 from ampmon import wire
 from ampmon_server.analysis.diagnosis.diagnose import diagnose
+from ampmon_server.model.aggregates.updates import EVENTS
 from ampmon_server.model.case import CULPRITS, RECENT
-from ampmon_server.model.series import EVENTS
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import Edit, Judgement, Keep, NotFound, Store
 from ampmon_server.store.runs import cases

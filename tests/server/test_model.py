@@ -17,8 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ampmon import wire
-from ampmon_server.model.aggregates.updates import count
-from ampmon_server.model.series import EVENTS
+from ampmon_server.model.aggregates.updates import EVENTS, count
 from ampmon_server.settings import Settings
 from ampmon_server.store import Keep, Store, Verification
 from ampmon_server.store.pages.windows import Stretch

@@ -16,8 +16,7 @@ from sqlalchemy import delete, select
 
 from ampmon import wire
 from ampmon_server.model.aggregates.merging import Cells
-from ampmon_server.model.aggregates.updates import MOVES
-from ampmon_server.model.series import EVENTS
+from ampmon_server.model.aggregates.updates import EVENTS, MOVES
 from ampmon_server.store import Store
 from ampmon_server.store.engine import engine
 from ampmon_server.store.pages.pages import PAGE_BITS

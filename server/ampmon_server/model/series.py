@@ -20,9 +20,6 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
-EVENTS = ("steady", "grow", "grow_capped", "backoff", "manual_set", "dead")
-"""An update's event is stored and passed on as its index in this tuple. Append only."""
-
 
 @dataclass(frozen=True, slots=True)
 class UserSteps:

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ampmon.numerics.formats import FP16
-from ampmon.numerics.histogram import bin_of
 from ampmon.numerics.sampling_error import Floats, Ints
 from ampmon_server.model.aggregates.merging import FLOAT, INT, Cells, Kind, Layout
 from ampmon_server.model.parameter_statistics import STATISTICS, ColumnOf
@@ -28,9 +26,6 @@ FIELDS = (*COUNTS, *LEAST, *GREATEST)
 """All per-parameter fields."""
 
 _STORED = {each.stored: each for each in STATISTICS.values()}
-
-SUBNORMAL_BINS = bin_of(FP16.exponent_min_normal)
-"""Number of first histogram bins that count as `subnormal`: they are below fp16's least normal number."""
 
 
 @lru_cache

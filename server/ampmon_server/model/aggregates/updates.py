@@ -10,9 +10,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ampmon.numerics.sampling_error import Ints
 from ampmon_server.model.aggregates.merging import FLOAT, INT, NEVER, Cells, Choice, Layout
-from ampmon_server.model.series import EVENTS, Ints
 
+
+EVENTS = ("steady", "grow", "grow_capped", "backoff", "manual_set", "dead")
+"""An update's event is stored and passed on as its index in this tuple. Append only."""
 
 MOVES = EVENTS[1:]
 """The events other than `steady`. Each has a place in a cell's fields `move...` [5]. Append only."""
@@ -85,7 +88,7 @@ ROWS = np.dtype(
         ("memory_peak", INT),
     ]
 )
-"""A stored update. `event` is an index in `series.EVENTS`. A duration or peak of -1 is unknown."""
+"""A stored update. `event` is an index in `EVENTS`. A duration or peak of -1 is unknown."""
 
 Rows: TypeAlias = npt.NDArray[Any]
 """A structured array [n] of `ROWS`, in order of step and attempt."""

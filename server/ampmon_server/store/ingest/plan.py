@@ -15,9 +15,8 @@ from ampmon.numerics.histogram import Statistics
 from ampmon.numerics.sampling_error import Floats, Ints
 from ampmon_server.model.aggregates.scalars import ROWS as SCALAR_ROWS
 from ampmon_server.model.aggregates.scalars import Rows as ScalarRows
-from ampmon_server.model.aggregates.updates import ROWS
+from ampmon_server.model.aggregates.updates import EVENTS, ROWS
 from ampmon_server.model.aggregates.updates import Rows as UpdateRows
-from ampmon_server.model.series import EVENTS
 from ampmon_server.store.engine.errors import BadBatch
 from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, join, json_text, split_pair
 from ampmon_server.store.pages.packing import Sample

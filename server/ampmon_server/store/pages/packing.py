@@ -20,8 +20,7 @@ import numpy.typing as npt
 import zstandard
 
 from ampmon.numerics import packed
-from ampmon.numerics.histogram import BINS, SMALL, Statistics
-from ampmon_server.model.aggregates.parameters import SUBNORMAL_BINS
+from ampmon.numerics.histogram import BINS, SMALL, SUBNORMAL_BINS, Statistics
 from ampmon_server.store.engine.errors import Damaged
 
 
