@@ -46,7 +46,6 @@ from ampmon_server.store.samples import gradient_rollups
 from ampmon_server.store.schema import migrations
 from ampmon_server.store.streams import scalers, state
 from ampmon_server.store.updates import (
-    axes,
     identity,
     logged,
     ranks,
@@ -229,7 +228,9 @@ class Store(SampledReads, AlertCalls, Forwarding, PruneCalls):
     ) -> ScalerSeries:
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
-            found = axes.find(connection, scaler, start=start, stop=stop, by=by, columns=columns)
+            found = logged.stretch_of(
+                connection, scaler, start=start, stop=stop, by=by, columns=columns
+            )
             if found is None:
                 return ScalerSeries(empty(), gradients.empty(), scaler.disabled, scaler=scaler.name)
             stretch, user = found
@@ -263,5 +264,7 @@ class Store(SampledReads, AlertCalls, Forwarding, PruneCalls):
         """Return the rows of each rank at the same steps with ``start`` <= x < ``stop``. Raises NotFound."""
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
-            found = axes.find(connection, scaler, start=start, stop=stop, by=by, columns=columns)
+            found = logged.stretch_of(
+                connection, scaler, start=start, stop=stop, by=by, columns=columns
+            )
             return () if found is None else ranks.beside(connection, scaler, found[0], columns)

@@ -16,7 +16,7 @@ from ampmon_server.store.samples import modules, parameter_rollups, parameters, 
 from ampmon_server.store.samples.parameter_rollups import ParameterSeries, PartOf, whole
 from ampmon_server.store.samples.parameters import ALL, ParameterQuery
 from ampmon_server.store.streams import scalers
-from ampmon_server.store.updates import axes, rollups
+from ampmon_server.store.updates import logged, rollups
 
 
 class SampledReads(Calls):
@@ -50,7 +50,9 @@ class SampledReads(Calls):
         """
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
-            found = axes.find(connection, scaler, start=start, stop=stop, by=by, columns=columns)
+            found = logged.stretch_of(
+                connection, scaler, start=start, stop=stop, by=by, columns=columns
+            )
             stretch = None if found is None else found[0]
             return parameter_rollups.read(connection, scaler, stream, stretch, columns, part_of)
 
@@ -85,7 +87,7 @@ class SampledReads(Calls):
         """
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
-            found = axes.find(connection, scaler, start=start, stop=stop, by=by)
+            found = logged.stretch_of(connection, scaler, start=start, stop=stop, by=by)
             if found is None:
                 return None
             first, after = rollups.steps(connection, scaler, found[0])
@@ -119,7 +121,7 @@ class SampledReads(Calls):
         """
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
-            found = axes.find(connection, scaler, start=start, stop=stop, by=by)
+            found = logged.stretch_of(connection, scaler, start=start, stop=stop, by=by)
             if found is None:
                 return None, scaler.disabled
             first, after = rollups.steps(connection, scaler, found[0])

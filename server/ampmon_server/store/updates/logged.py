@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 from uuid import UUID
 
 import numpy as np
@@ -168,6 +169,27 @@ def _sources(connection: Connection, run_id: UUID, stream: int | None) -> list[S
     if stream is not None and not rows:
         raise NotFound(f"Run {run_id} has no stream {stream}.")
     return [replace(StreamSource(*row), overlaid=attempts > 1) for row in rows]
+
+
+def stretch_of(
+    connection: Connection,
+    scaler: Scaler,
+    *,
+    start: int,
+    stop: int,
+    by: Literal["step", "time", "user"],
+    columns: int = 1000,
+) -> tuple[Stretch, UserSteps | None] | None:
+    """The stretch with ``start`` <= x < ``stop``, and the user's own steps if x is those; None if there are none."""
+    if by != "user":
+        return Stretch(start, stop, by), None
+    low = start if start > 0 else None
+    high = stop if stop <= INTEGER_MAX else None
+    user = user_steps(connection, scaler, start=low, stop=high, columns=columns)
+    if user is None:
+        return None
+    first = 0 if low is None else user.back(low)
+    return Stretch(first, INTEGER_MAX + 1 if high is None else user.back(high)), user
 
 
 def user_steps(
