@@ -25,7 +25,7 @@ from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.schema.tables import rollups as pages
 from ampmon_server.store.schema.tables import streams
 from ampmon_server.store.streams import scalers
-from ampmon_server.store.updates import rollups
+from ampmon_server.store.updates import updates
 from ampmon_server.store.updates.updates import PAGES
 from batches import START, Trainer, statistics
 
@@ -191,7 +191,7 @@ def of_scaler(store: Store, run_id: UUID, name: str, read: Callable[..., Cells],
 
 def _level(connection: Any, scaler: scalers.Scaler, level: int) -> Cells:
     key = (scaler.run_id, scaler.number)
-    return rollups.UPDATES.read(connection, key, level, (0, 2**53 >> BITS * level))
+    return updates.UPDATES.read(connection, key, level, (0, 2**53 >> BITS * level))
 
 
 WINDOWS = st.lists(
@@ -230,7 +230,7 @@ def test_cells_are_those_of_the_rows_that_are_not_superseded(
             if by == "time":
                 low, high = START + low * 50_000, START + high * 50_000
             stretch = Stretch(low, high + 1, by)
-            cells = of_scaler(store, run_id, name, rollups.window, stretch, columns)
+            cells = of_scaler(store, run_id, name, updates.window, stretch, columns)
             check_window(
                 cells,
                 [row for row in rows if low <= (row.time if by == "time" else row.step) <= high],
@@ -275,7 +275,7 @@ def check_rebuilt(store: Store, run_id: UUID) -> None:
         before = connection.execute(kept).all()
         connection.execute(delete(pages).where(pages.c.run_id == run_id.bytes))
         for scaler in scalers.scalers_of(connection, run_id.bytes):
-            rollups.series(connection, scaler).roll_up(0, scaler.edge - 1)
+            updates.series(connection, scaler).roll_up(0, scaler.edge - 1)
         assert connection.execute(kept).all() == before
 
 

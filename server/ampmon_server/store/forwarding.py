@@ -36,7 +36,7 @@ from ampmon_server.store.schema.global_tables import destinations
 from ampmon_server.store.schema.tables import attempts, forwarded, ledger
 from ampmon_server.store.schema.tables import runs as of_runs
 from ampmon_server.store.streams.scalers import Scaler, scalers_of
-from ampmon_server.store.updates import rollups, scalars
+from ampmon_server.store.updates import scalars, updates
 from ampmon_server.store.updates.scalars import LoggedSeries
 
 
@@ -304,7 +304,7 @@ def _updates(
 ) -> tuple[list[Point], int]:
     first, last = within[0], min(within[1], within[0] + STEPS_MAX - 1)
     page = columns.read(connection, scaler, start=first, stop=last + 1, limit=STEPS_MAX)
-    total = count(rollups.window(connection, scaler, Stretch(0, first), columns=0)).skipped
+    total = count(updates.window(connection, scaler, Stretch(0, first), columns=0)).skipped
     steps = page.columns["step"] or []
     points = []
     for place, step in enumerate(steps):

@@ -50,9 +50,9 @@ from ampmon_server.store.updates import (
     logged,
     ranks,
     resumes,
-    rollups,
     skips,
     sparklines,
+    updates,
 )
 from ampmon_server.store.updates.identity import Identity
 
@@ -235,14 +235,14 @@ class Store(SampledReads, AlertCalls, Forwarding, PruneCalls):
                 return ScalerSeries(empty(), gradients.empty(), scaler.disabled, scaler=scaler.name)
             stretch, user = found
             if rank is None:
-                updates = rollups.window(connection, scaler, stretch, columns)
+                cells = updates.window(connection, scaler, stretch, columns)
                 sampled = gradient_rollups.window(connection, scaler, stretch, columns // 4)
             else:
-                updates, sampled = ranks.window(connection, scaler, rank, stretch)
-            for cells in (updates, sampled):
-                cells.flags.writeable = False
+                cells, sampled = ranks.window(connection, scaler, rank, stretch)
+            for each in (cells, sampled):
+                each.flags.writeable = False
             return ScalerSeries(
-                updates,
+                cells,
                 sampled,
                 scaler.disabled,
                 user,

@@ -25,7 +25,7 @@ from ampmon_server.store.samples import gradient_rollups, parameter_rollups
 from ampmon_server.store.schema import tables
 from ampmon_server.store.schema.tables import streams
 from ampmon_server.store.streams.scalers import scalers_of
-from ampmon_server.store.updates import rollups, scalars
+from ampmon_server.store.updates import scalars, updates
 from ampmon_server.store.updates.scalars import LoggedSeries
 
 
@@ -65,7 +65,7 @@ def unsound(connection: Connection, run_id: UUID) -> Defect | None:
 def _updates(connection: Connection, run_id: bytes) -> Named:
     for scaler in scalers_of(connection, run_id):
         if scaler.sources:
-            yield f"updates of scaler {scaler.name!r}", rollups.series(connection, scaler)
+            yield f"updates of scaler {scaler.name!r}", updates.series(connection, scaler)
 
 
 def _gradients(connection: Connection, run_id: bytes) -> Named:

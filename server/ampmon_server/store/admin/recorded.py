@@ -32,7 +32,7 @@ from ampmon_server.store.schema.tables import (
     streams,
 )
 from ampmon_server.store.streams.scalers import scalers_of, unpack_modules, unpack_parameters
-from ampmon_server.store.updates import resumes, rollups, scalars, updates
+from ampmon_server.store.updates import resumes, scalars, updates
 
 
 _BLOCKS_AT_ONCE = 64
@@ -258,7 +258,7 @@ def _run_totals(connection: Connection, run_id: bytes) -> dict[str, int]:
         counts = Counts()
         for scaler in scalers_of(connection, run_id):
             if scaler.sources:
-                counts = counts.plus(rollups.totals(connection, scaler))
+                counts = counts.plus(updates.totals(connection, scaler))
     except Damaged:
         return found  # the check of the cells reports it
     return found | counts._asdict()

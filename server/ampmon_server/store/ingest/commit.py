@@ -24,7 +24,7 @@ from ampmon_server.store.schema.tables import events, headers, module_blocks, mo
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import Scaler, StreamSource
 from ampmon_server.store.streams.state import RunState
-from ampmon_server.store.updates import resumes, rollups, scalars
+from ampmon_server.store.updates import resumes, scalars, updates
 from ampmon_server.store.updates.scalars import LoggedSeries
 from ampmon_server.store.updates.updates import PAGES, agreed, read_rows
 
@@ -180,7 +180,7 @@ class BatchWriter:
             kept = rows[rows["step"] >= after.rows_from]
             counts = count_rows(kept) if newest else self._counted(after, first, last)
             self.state.count(counts.minus(held))
-            rollups.series(self.connection, after).refresh(first, last, before.edge)
+            updates.series(self.connection, after).refresh(first, last, before.edge)
         self.roster.save(stream)
         self.state.last_step = max(self.state.last_step or 0, last)
 

@@ -3,7 +3,7 @@
 A page holds the rows of 256 consecutive steps, of all attempts, in order of step and attempt. It covers a fixed range
 of steps, not a fixed number of rows. So the order in which rows arrive does not matter, a resend changes nothing, and
 steps that a resumed attempt repeats lie beside the rows that they replace. The newest page of a series still grows.
-Cells are built only from earlier pages (`store.updates.rollups`, `store.updates.scalars`). It is never pruned.
+Cells are built only from earlier pages (`store.updates.updates`, `store.updates.scalars`). It is never pruned.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ampmon_server.store.samples import modules, parameter_rollups, parameters, 
 from ampmon_server.store.samples.parameter_rollups import ParameterSeries, PartOf, whole
 from ampmon_server.store.samples.parameters import ALL, ParameterQuery
 from ampmon_server.store.streams import scalers
-from ampmon_server.store.updates import logged, rollups
+from ampmon_server.store.updates import logged, updates
 
 
 class SampledReads(Calls):
@@ -90,7 +90,7 @@ class SampledReads(Calls):
             found = logged.stretch_of(connection, scaler, start=start, stop=stop, by=by)
             if found is None:
                 return None
-            first, after = rollups.steps(connection, scaler, found[0])
+            first, after = updates.steps(connection, scaler, found[0])
             try:
                 shards = samples.read_newest(connection, scaler, after - 1)
             except NotFound:
@@ -124,6 +124,6 @@ class SampledReads(Calls):
             found = logged.stretch_of(connection, scaler, start=start, stop=stop, by=by)
             if found is None:
                 return None, scaler.disabled
-            first, after = rollups.steps(connection, scaler, found[0])
+            first, after = updates.steps(connection, scaler, found[0])
             sample = modules.read_newest(connection, scaler, start=first, stop=after)
             return sample, scaler.disabled

@@ -32,7 +32,7 @@ from ampmon_server.store.schema.tables import attempts, headers
 from ampmon_server.store.streams import state
 from ampmon_server.store.streams.attempts import RANKS_MAX, Start, newest_start
 from ampmon_server.store.streams.scalers import Scaler, find, newest_header, scalers_of
-from ampmon_server.store.updates import resumes, rollups, scalars, skips
+from ampmon_server.store.updates import resumes, scalars, skips, updates
 from ampmon_server.store.updates.scalars import LoggedSeries
 from ampmon_server.store.updates.updates import read_cells, read_rows
 
@@ -94,7 +94,7 @@ def read(connection: Connection, run_id: UUID) -> Case:
 def _scaler(
     connection: Connection, run_id: UUID, scaler: Scaler, start: Start | None
 ) -> ScalerCase:
-    whole = rollups.window(connection, scaler, Stretch(stop=scaler.stop), COLUMNS)
+    whole = updates.window(connection, scaler, Stretch(stop=scaler.stop), COLUMNS)
     gradients = _gradients(connection, scaler)
     numbers = [source.number for source in scaler.sources]
     skipped = skips.newest(connection, run_id, numbers, SKIPS, CULPRITS, start)
@@ -131,7 +131,7 @@ def samples_of(
     if not scaler.sources:
         return empty_gradients()
     scaler = scaler.since(newest_start(connection, scaler.run_id))
-    whole = rollups.window(connection, scaler, Stretch(stop=scaler.stop), COLUMNS)
+    whole = updates.window(connection, scaler, Stretch(stop=scaler.stop), COLUMNS)
     return _samples(connection, scaler, _gradients(connection, scaler), whole)
 
 
@@ -159,7 +159,7 @@ def _one_by_one(connection: Connection, scaler: Scaler, first: int, last: int) -
     """Updates as cells of one row each, or of 16 or more steps where their rows are pruned."""
     if first >= scaler.rows_from:
         return read_cells(connection, scaler, first, last)
-    return rollups.window(connection, scaler, Stretch(first, last + 1), RECENT)
+    return updates.window(connection, scaler, Stretch(first, last + 1), RECENT)
 
 
 def _ranks(connection: Connection, scaler: Scaler, start: Start | None) -> Mapping[int, Cells]:

@@ -19,7 +19,7 @@ from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.samples import samples
 from ampmon_server.store.streams.scalers import Scaler
-from ampmon_server.store.updates import rollups
+from ampmon_server.store.updates import updates
 from ampmon_server.store.updates.updates import read_at, read_cells
 
 
@@ -41,14 +41,14 @@ def window(
     if source is None:
         raise NotFound(f"The scaler {scaler.name!r} has no rank {rank}.")
     one = replace(scaler, sources=(source,))
-    first, stop = rollups.steps(connection, scaler, stretch)
+    first, stop = updates.steps(connection, scaler, stretch)
     last = min(stop - 1, -1 if source.last_step is None else source.last_step)
     first = max(first, last + 1 - ALONE, source.rows_from)
     if last < first:
         return empty(), no_gradients()
-    updates = read_cells(connection, one, first, last)
+    cells = read_cells(connection, one, first, last)
     gradients = of_series(samples.read_series(connection, one, start=first, stop=last + 1))
-    return updates[stretch.begins(updates)], gradients[stretch.begins(gradients)]
+    return cells[stretch.begins(cells)], gradients[stretch.begins(gradients)]
 
 
 def beside(
@@ -59,7 +59,7 @@ def beside(
     if len(sources) < 2:
         return ()
     steps = representative_steps(
-        rollups.window(connection, scaler, stretch, columns), min(columns, BESIDE // len(sources))
+        updates.window(connection, scaler, stretch, columns), min(columns, BESIDE // len(sources))
     )
     steps = steps[steps >= scaler.rows_from]
     return tuple(

@@ -13,7 +13,7 @@ from ampmon_server.model.aggregates.updates import ROWS, empty, of_rows
 from ampmon_server.store.pages.pages import PAGE_BITS, last_of_each_step, unpack
 from ampmon_server.store.pages.pyramid import BITS, TOP
 from ampmon_server.store.schema.tables import rollups, runs, streams, update_pages
-from ampmon_server.store.updates.rollups import UPDATES
+from ampmon_server.store.updates.updates import UPDATES
 
 
 CELLS = 16

@@ -1,21 +1,30 @@
-"""Reads updates: the rows of each stream in pages, and those of a scaler over all ranks, each step once."""
+"""Reads updates: the rows of each stream in pages, those of a scaler over all ranks, and the cells that roll them up.
+
+Cells cover a scaler over all ranks and attempts, and are stored under its lowest stream number. Rows are read by step
+alone, so a cell is built from the same rows, whichever process sent them and in whatever order. Cells are built once,
+when the page of their rows is no longer the newest. Readers roll up the newest page themselves.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection, select
 
 from ampmon_server.model.aggregates.merging import Cells
-from ampmon_server.model.aggregates.updates import ROWS, Rows, of_rows
+from ampmon_server.model.aggregates.updates import LAYOUT, ROWS, Counts, Rows, count, of_rows
+from ampmon_server.model.aggregates.updates import empty as no_cells
 from ampmon_server.model.series import Ints
 from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.numbers import INTEGER_MAX, split
 from ampmon_server.store.pages import ranges
 from ampmon_server.store.pages.pages import PAGE_BITS, PagedSeries, joined, last_of_each_step
-from ampmon_server.store.schema.tables import skips, streams, update_pages
+from ampmon_server.store.pages.pyramid import Pyramid
+from ampmon_server.store.pages.windows import Stretch, WindowedSeries
+from ampmon_server.store.schema.tables import rollups, skips, streams, update_pages
 from ampmon_server.store.streams.scalers import Scaler, StreamSource
 
 
@@ -50,6 +59,8 @@ def _page_summary(rows: Rows) -> tuple[Any, ...]:
 
 PAGES = PagedSeries(update_pages, ROWS, _page_summary)
 """By run and stream."""
+
+UPDATES = Pyramid(rollups, LAYOUT.dtype, LAYOUT.merge)
 
 
 def empty() -> Rows:
@@ -208,3 +219,37 @@ def agreed(connection: Connection, scaler: Scaler, rows: Rows) -> Rows:
     for steps in _sampled_elsewhere(connection, scaler, *ends):
         rows["sampled"] |= np.isin(rows["step"], steps)
     return rows
+
+
+# -- cells -------------------------------------------------------------------------------------------------------------
+
+
+def totals(connection: Connection, scaler: Scaler) -> Counts:
+    """Count the distinct steps of a scaler from its cells."""
+    return count(window(connection, scaler, Stretch(), columns=0))
+
+
+def series(connection: Connection, scaler: Scaler) -> WindowedSeries:
+    """A scaler's updates. The scaler must have a stream."""
+    return WindowedSeries(
+        connection,
+        UPDATES,
+        (scaler.run_id, scaler.number),
+        partial(read_cells, connection, scaler),
+        scaler.rows_from,
+        scaler.edge,
+        partial(next_step, connection, scaler),
+    )
+
+
+def window(connection: Connection, scaler: Scaler, stretch: Stretch, columns: int) -> Cells:
+    """The cells of a scaler's updates in a stretch; see `windows.WindowedSeries.window`."""
+    return series(connection, scaler).window(stretch, columns) if scaler.sources else no_cells()
+
+
+def steps(connection: Connection, scaler: Scaler, stretch: Stretch) -> tuple[int, int]:
+    """The steps of a stretch, end excluded. A stretch of time is looked up in the cells: (0, 0) without updates."""
+    if stretch.by == "step":
+        return stretch.start, stretch.stop
+    cells = window(connection, scaler, stretch, columns=1)
+    return (int(cells["first"].min()), int(cells["last"].max()) + 1) if len(cells) else (0, 0)
