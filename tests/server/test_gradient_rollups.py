@@ -30,10 +30,9 @@ from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.engine.opening import url_of
 from ampmon_server.store.pages.pyramid import BITS, LEVELS
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
-from ampmon_server.store.samples import gradient_rollups, parameter_rollups
-from ampmon_server.store.samples.gradient_rollups import GRADIENTS
+from ampmon_server.store.samples import parameter_rollups, samples
 from ampmon_server.store.samples.parameter_packing import ParameterPart
-from ampmon_server.store.samples.samples import read_series
+from ampmon_server.store.samples.samples import GRADIENTS, read_series
 from ampmon_server.store.streams import scalers
 from ampmon_server.store.streams.scalers import Scaler, StreamSource
 from batches import START, Trainer, statistics
@@ -146,7 +145,7 @@ def test_cells_hold_what_their_samples_do(
                     if by == "time":
                         low, high = START + 50_000 * low, START + 50_000 * high
                     stretch = Stretch(low, high, by)  # type: ignore[arg-type]
-                    found = gradient_rollups.window(connection, scaler, stretch, columns)
+                    found = samples.window(connection, scaler, stretch, columns)
                     same(one(found), one(rows[stretch.holds(rows)]))
                     for source in scaler.sampled:
                         hold_parameters(connection, scaler, source, stretch, columns)
@@ -342,7 +341,7 @@ def test_rollups_are_rebuilt_as_they_were(settings: Settings, store: Store) -> N
         connection.execute(text("DELETE FROM parameter_rollups WHERE level > 0"))
         scaler = scalers.find(connection, trainer.run_id, None)
         (source,) = scaler.sources
-        gradient_rollups.series(connection, scaler).roll_up(0, scaler.edge - 1)
+        samples.series(connection, scaler).roll_up(0, scaler.edge - 1)
         of = parameter_rollups.stream_samples(connection, scaler.run_id, source)
         of.series.roll_up(0, source.edge - 1)
         assert connection.execute(pages).all() == before

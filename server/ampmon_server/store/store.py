@@ -42,7 +42,7 @@ from ampmon_server.store.reading.export import ExportedSample
 from ampmon_server.store.reading.sampled_reads import SampledReads
 from ampmon_server.store.runs import cases, events, listing, runs
 from ampmon_server.store.runs.runs import Summary
-from ampmon_server.store.samples import gradient_rollups
+from ampmon_server.store.samples import samples
 from ampmon_server.store.schema import migrations
 from ampmon_server.store.streams import scalers, state
 from ampmon_server.store.updates import (
@@ -236,7 +236,7 @@ class Store(SampledReads, AlertCalls, Forwarding, PruneCalls):
             stretch, user = found
             if rank is None:
                 cells = updates.window(connection, scaler, stretch, columns)
-                sampled = gradient_rollups.window(connection, scaler, stretch, columns // 4)
+                sampled = samples.window(connection, scaler, stretch, columns // 4)
             else:
                 cells, sampled = ranks.window(connection, scaler, rank, stretch)
             for each in (cells, sampled):

@@ -21,7 +21,7 @@ from ampmon_server.store.pages import pyramid as levels
 from ampmon_server.store.pages.pyramid import BITS, TOP
 from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import WindowedSeries
-from ampmon_server.store.samples import gradient_rollups, parameter_rollups
+from ampmon_server.store.samples import parameter_rollups, samples
 from ampmon_server.store.schema import tables
 from ampmon_server.store.schema.tables import streams
 from ampmon_server.store.streams.scalers import scalers_of
@@ -72,7 +72,7 @@ def _gradients(connection: Connection, run_id: bytes) -> Named:
     for scaler in scalers_of(connection, run_id):
         if scaler.sampled:
             name = f"gradients of scaler {scaler.name!r}"
-            yield name, gradient_rollups.series(connection, scaler)
+            yield name, samples.series(connection, scaler)
 
 
 def _parameters(connection: Connection, run_id: bytes) -> Named:

@@ -18,8 +18,8 @@ from ampmon_server.store.ingest.plan import Row, RowMaker, StreamBatch
 from ampmon_server.store.ingest.roster import Roster
 from ampmon_server.store.pages.pages import PAGE_BITS
 from ampmon_server.store.pages.pyramid import Key
-from ampmon_server.store.samples import gradient_rollups, gradients, parameter_rollups
-from ampmon_server.store.samples.samples import Change
+from ampmon_server.store.samples import gradients, parameter_rollups, samples
+from ampmon_server.store.samples.blocks import Change
 from ampmon_server.store.schema.tables import events, headers, module_blocks, moves, skips, streams
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import Scaler, StreamSource
@@ -103,7 +103,7 @@ class BatchWriter:
         sampled = self._samples(rows, placed, share, after, held)
         edges = before.edge, stream_edge
         change = Change(first, last, *edges, redone, sampled, sampled and begins)
-        gradient_rollups.note(self.connection, after, stream, self.attempt, change)
+        samples.note(self.connection, after, stream, self.attempt, change)
         parameter_rollups.note(self.connection, after, stream.number, self.attempt.number, change)
         passed = [
             rows.modules(update, share.activations[place], place)

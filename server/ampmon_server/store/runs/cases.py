@@ -27,7 +27,7 @@ from ampmon_server.store.alerts import judgements
 from ampmon_server.store.engine.engine import fetch, now_us
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.runs import events, runs
-from ampmon_server.store.samples import gradient_rollups, parameter_rollups, samples
+from ampmon_server.store.samples import parameter_rollups, samples
 from ampmon_server.store.schema.tables import attempts, headers
 from ampmon_server.store.streams import state
 from ampmon_server.store.streams.attempts import RANKS_MAX, Start, newest_start
@@ -136,7 +136,7 @@ def samples_of(
 
 
 def _gradients(connection: Connection, scaler: Scaler) -> Cells:
-    return gradient_rollups.window(connection, scaler, Stretch(stop=scaler.stop), COLUMNS // 2)
+    return samples.window(connection, scaler, Stretch(stop=scaler.stop), COLUMNS // 2)
 
 
 def start_of(cells: Cells, newest: int) -> int:

@@ -1,16 +1,23 @@
-"""Reads sampled gradients: series of sums over parameters, and the parameters of one sample."""
+"""Reads sampled gradients: series of sums over parameters, the cells that roll them up, and one sample's parameters.
+
+Cells cover a scaler over all ranks and attempts, like `read_series`. Sharded gradients are added up at the steps that
+every rank of the attempt has sampled. Replicated gradients are those of the lowest rank that samples, or of the lowest
+rank if another attempt is sharded.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import partial
 
 import numpy as np
-from sqlalchemy import BigInteger, Connection, Select, Table, bindparam, func, select
+from sqlalchemy import Connection, select
 
 from ampmon import wire
+from ampmon_server.model.aggregates.gradients import LAYOUT, of_series
+from ampmon_server.model.aggregates.gradients import empty as no_cells
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import (
     GradientSeries,
     Ints,
@@ -24,9 +31,13 @@ from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample
+from ampmon_server.store.pages.pyramid import Pyramid
+from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.samples import totals
+from ampmon_server.store.samples.blocks import Change, next_step, reading
 from ampmon_server.store.samples.totals import Samples
-from ampmon_server.store.schema.tables import gradient_blocks, gradient_totals
+from ampmon_server.store.schema.tables import gradient_blocks, gradient_rollups, gradient_totals
+from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import (
     Scaler,
     StreamSource,
@@ -40,6 +51,8 @@ from ampmon_server.store.streams.scalers import (
 _WINDOWS = (1_000, 64_000, INTEGER_MAX)
 """How far back to look for the newest sample, in steps: near first, for it is usually a few hundred away at most."""
 
+GRADIENTS = Pyramid(gradient_rollups, LAYOUT.dtype, LAYOUT.merge, rows_per_cell=2)
+
 
 @dataclass(frozen=True, slots=True)
 class Shard:
@@ -50,24 +63,6 @@ class Shard:
     parameters: Sequence[wire.Parameter]
     looked_at: int | None
     """How many elements are looked at in a larger tensor; None for all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """The updates that a batch added to a stream, from step ``first`` to ``last``.
-
-    Before the batch, the scaler and the stream were rolled up to ``scaler_edge`` and ``stream_edge``. ``redone``: some
-    of their steps were done before. ``sampled``: at least one update was sampled. ``begins``: these are the first
-    samples of the stream.
-    """
-
-    first: int
-    last: int
-    scaler_edge: int
-    stream_edge: int
-    redone: bool
-    sampled: bool
-    begins: bool
 
 
 def read_series(
@@ -120,44 +115,6 @@ def _samples(
         attempts = np.full(len(samples), rows[0][1] if rows else 0)
     within = (samples["step"] >= start) & (samples["step"] < stop)
     return samples[within], attempts[within]
-
-
-@lru_cache
-def reading(table: Table, overlaid: bool) -> Select[Any]:
-    """Select the blocks that reach into ``first`` <= step < ``stop``, of the stream ``number`` of the run ``of``.
-
-    These four are bind parameters. In a stream that never resumed, no block before the first of these is read. The
-    statement is cached because building it takes longer than running it.
-    """
-    of, earlier = table.c, table.alias().c
-    first = bindparam("first", type_=BigInteger)
-    statement = (
-        select(of.data, of.attempt)
-        .where(of.run_id == bindparam("of"), of.stream == bindparam("number"))
-        .where(of.first_step < bindparam("stop"), of.last_step >= first)
-        .order_by(of.first_step, of.attempt)
-    )
-    if overlaid:
-        return statement
-    begins = select(func.max(earlier.first_step)).where(
-        earlier.run_id == bindparam("of"),
-        earlier.stream == bindparam("number"),
-        earlier.first_step <= first,
-    )
-    return statement.where(of.first_step >= func.coalesce(begins.scalar_subquery(), 0))
-
-
-def next_step(
-    connection: Connection, table: Table, run_id: bytes, streams: Sequence[int], step: int
-) -> int | None:
-    """The first step at or after ``step`` at which one of the ``streams`` may have a sample in ``table``."""
-    of = table.c
-    found: int | None = connection.scalar(
-        select(func.min(of.first_step)).where(
-            of.run_id == run_id, of.stream.in_(streams), of.last_step >= step
-        )
-    )
-    return None if found is None else max(found, step)
 
 
 def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard]:
@@ -217,3 +174,79 @@ def _shard(
     sample = next(each for each in samples if each.step == step)
     parameters, looked_at = header
     return Shard(source.rank, sample, unpack_parameters(parameters), looked_at)
+
+
+# -- cells -------------------------------------------------------------------------------------------------------------
+
+
+def note(
+    connection: Connection, scaler: Scaler, stream: StreamSource, attempt: Attempt, change: Change
+) -> None:
+    """Rebuild the cells that a batch of one rank's updates has changed, and those of pages that it completed.
+
+    Shards of a step are added up when the last rank's sample of it arrives, so that each rank's batch does not read
+    the samples of all other ranks again.
+    """
+    if change.begins and _changes_all(scaler, stream):
+        series(connection, scaler).roll_up(0, scaler.edge - 1)
+        return
+    changed = change.redone or (
+        change.sampled and _is_last(connection, scaler, stream, attempt, change.first)
+    )
+    before = change.scaler_edge
+    if changed:
+        series(connection, scaler).refresh(change.first, change.last, before)
+    elif scaler.edge > before and any(source.sampled for source in scaler.sampled):
+        first = _following(connection, scaler, before)
+        if first is not None and first < scaler.edge:
+            series(connection, scaler).roll_up(before, scaler.edge - 1)
+
+
+def _changes_all(scaler: Scaler, stream: StreamSource) -> bool:
+    """Whether the first samples of this stream change which samples represent the scaler."""
+    others = [source for source in scaler.sources if source.number != stream.number]
+    if scaler.is_sharded:
+        return any(source.sampled for source in others)
+    return any(source.sampled and source.rank > stream.rank for source in others)
+
+
+def _is_last(
+    connection: Connection, scaler: Scaler, stream: StreamSource, attempt: Attempt, first: int
+) -> bool:
+    """Whether a stream's samples from ``first`` on may be the last missing ones of the ranks that started with it."""
+    if scaler.is_sharded:
+        count = shards(connection, scaler)[attempt.number]
+        return all(
+            each.last_step is not None and each.last_step >= first
+            for each in scaler.sampled[:count]
+        )
+    return any(source.number == stream.number for source in scaler.sampled)
+
+
+def _following(connection: Connection, scaler: Scaler, step: int) -> int | None:
+    numbers = [source.number for source in scaler.sampled]
+    return next_step(connection, gradient_totals, scaler.run_id, numbers, step)
+
+
+def series(connection: Connection, scaler: Scaler) -> WindowedSeries:
+    """A scaler's samples. The scaler must have a stream."""
+    return WindowedSeries(
+        connection,
+        GRADIENTS,
+        (scaler.run_id, scaler.number),
+        partial(read_cells, connection, scaler),
+        scaler.samples_from,
+        scaler.edge,
+        partial(_following, connection, scaler),
+    )
+
+
+def window(connection: Connection, scaler: Scaler, stretch: Stretch, columns: int) -> Cells:
+    """The cells of a scaler's samples in a stretch; see `windows.WindowedSeries.window`."""
+    return series(connection, scaler).window(stretch, columns) if scaler.sampled else no_cells()
+
+
+def read_cells(connection: Connection, scaler: Scaler, first: int, last: int) -> Cells:
+    """The samples from step ``first`` to ``last``, both included, as one cell per sample."""
+    last = min(last, INTEGER_MAX)
+    return of_series(read_series(connection, scaler, start=first, stop=last + 1))
