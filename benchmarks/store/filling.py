@@ -22,8 +22,7 @@ from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.engine import insert_rows
 from ampmon_server.store.engine.opening import Opened, url_of
 from ampmon_server.store.ingest import ingest
-from ampmon_server.store.ingest.remembered import Remembered
-from ampmon_server.store.ingest.roster import Roster
+from ampmon_server.store.ingest.roster import Remembered, Roster
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.samples import gradients, parameter_rollups
 from ampmon_server.store.schema.tables import ledger, metadata, module_blocks, skips

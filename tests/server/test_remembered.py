@@ -12,9 +12,10 @@ from sqlalchemy import Connection
 
 from ampmon import wire
 from ampmon_server.store import ANYONE, BadBatch, Receipt, Store, UnknownHeader
+from ampmon_server.store.ingest import ingest
 from ampmon_server.store.ingest import ingest as ingesting
-from ampmon_server.store.ingest import remembered
-from ampmon_server.store.ingest.remembered import WEIGHT_MAX, HeldRange, Memory, Remembered
+from ampmon_server.store.ingest.ingest import WEIGHT_MAX, Memory
+from ampmon_server.store.ingest.roster import HeldRange, Remembered
 from ampmon_server.store.pages.pages import NewestPage
 from ampmon_server.store.streams.scalers import StreamSource
 from ampmon_server.store.updates import scalars
@@ -40,7 +41,7 @@ def known(memory: Memory, run_id: UUID) -> int:
 
 def test_the_runs_heard_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit the run heard longest ago is forgotten; a run too large for it is not kept."""
-    monkeypatch.setattr(remembered, "WEIGHT_MAX", 8)
+    monkeypatch.setattr(ingest, "WEIGHT_MAX", 8)
     memory, ids = Memory(), [uuid4() for _ in range(4)]
     for run_id in ids:
         memory.put(run_id, of_streams(2))
@@ -53,7 +54,7 @@ def test_runs_that_never_say_more_than_that_they_begin_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Runs without a stream and repeated attempts count towards the limit too."""
-    monkeypatch.setattr(remembered, "WEIGHT_MAX", 10)
+    monkeypatch.setattr(ingest, "WEIGHT_MAX", 10)
     memory, ids = Memory(), [uuid4() for _ in range(30)]
     for run_id in ids:
         memory.put(run_id, Remembered(7))

@@ -29,12 +29,12 @@ from ampmon_server.store.forwarding import Forwarding
 from ampmon_server.store.ingest.ingest import (
     ANYONE,
     Asked,
+    Memory,
     Outcome,
     Receipt,
     Sender,
     ingest_together,
 )
-from ampmon_server.store.ingest.remembered import Memory
 from ampmon_server.store.pages.recent import Recent
 from ampmon_server.store.reading import columns, export, history
 from ampmon_server.store.reading.alarms import AlertCalls

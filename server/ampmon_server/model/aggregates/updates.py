@@ -17,6 +17,9 @@ from ampmon_server.model.aggregates.merging import FLOAT, INT, NEVER, Cells, Cho
 EVENTS = ("steady", "grow", "grow_capped", "backoff", "manual_set", "dead")
 """An update's event is stored and passed on as its index in this tuple. Append only."""
 
+PATHS = {"plain": 1, "unscaled": 2, "fused": 4}
+"""Bits of an update's `paths`. Append only."""
+
 MOVES = EVENTS[1:]
 """The events other than `steady`. Each has a place in a cell's fields `move...` [5]. Append only."""
 

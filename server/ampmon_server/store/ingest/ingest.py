@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -18,8 +20,7 @@ from ampmon_server.store.engine.errors import BadBatch, Busy, NotFound, UnknownH
 from ampmon_server.store.ingest.commit import BatchWriter
 from ampmon_server.store.ingest.ledger import LedgerView
 from ampmon_server.store.ingest.plan import StreamBatch, divide
-from ampmon_server.store.ingest.remembered import Memory, Remembered
-from ampmon_server.store.ingest.roster import Roster
+from ampmon_server.store.ingest.roster import Remembered, Roster
 from ampmon_server.store.streams import attempts
 from ampmon_server.store.streams import state as run_state
 from ampmon_server.store.streams.attempts import Attempt
@@ -215,6 +216,49 @@ def _judge(connection: Connection, state: RunState, now: int) -> None:
     if state.state != before:
         # Store that the run is due: no more records may arrive, and this process may end before it judges the run.
         state.alerts_due = now
+
+
+WEIGHT_MAX = 16_384
+"""The limit over all cached runs, in units of about 4 kB: a stream or the header of an attempt takes one unit."""
+
+
+class Memory:
+    """Cache of the runs that sent something last. Thread-safe.
+
+    A run is taken out for a transaction and put back after the commit. If the transaction fails, the cached state is
+    dropped with its changes.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[UUID, Remembered] = OrderedDict()
+        self._weight = 0
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def take(self, run_id: UUID) -> Remembered:
+        """Remove and return the cached state of a run; an empty state if it is not cached."""
+        with self._lock:
+            return self._take(run_id) or Remembered()
+
+    def put(self, run_id: UUID, remembered: Remembered) -> None:
+        """Cache the state of a run, whose version must be committed."""
+        if remembered.weight > WEIGHT_MAX:
+            remembered.tails.clear()  # they weigh the most, and save the least
+        with self._lock:
+            other = self._take(run_id)
+            if other is not None and other.version > remembered.version:
+                remembered = other
+            self._runs[run_id] = remembered
+            self._weight += remembered.weight
+            while self._weight > WEIGHT_MAX:
+                self._take(next(iter(self._runs)))
+
+    def _take(self, run_id: UUID) -> Remembered | None:
+        found = self._runs.pop(run_id, None)
+        self._weight -= found.weight if found is not None else 0
+        return found
 
 
 Asked: TypeAlias = tuple[wire.Batch, Sender]

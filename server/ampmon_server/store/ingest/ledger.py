@@ -10,7 +10,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, select
 from ampmon import wire
 from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.ingest.plan import StreamBatch
-from ampmon_server.store.ingest.remembered import HeldRange, Remembered, Steps
+from ampmon_server.store.ingest.roster import HeldRange, Remembered, Steps
 from ampmon_server.store.pages import ranges
 from ampmon_server.store.schema.tables import ledger
 from ampmon_server.store.streams.attempts import Attempt

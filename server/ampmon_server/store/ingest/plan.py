@@ -15,14 +15,13 @@ from ampmon.numerics.histogram import Statistics
 from ampmon.numerics.sampling_error import Floats, Ints
 from ampmon_server.model.aggregates.scalars import ROWS as SCALAR_ROWS
 from ampmon_server.model.aggregates.scalars import Rows as ScalarRows
-from ampmon_server.model.aggregates.updates import EVENTS, ROWS
+from ampmon_server.model.aggregates.updates import EVENTS, PATHS, ROWS
 from ampmon_server.model.aggregates.updates import Rows as UpdateRows
 from ampmon_server.store.engine.errors import BadBatch
 from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, join, json_text, split_pair
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import StreamSource
-from ampmon_server.store.updates.updates import PATHS
 
 
 Origin: TypeAlias = wire.ForwardOrigin | Literal["backward"]

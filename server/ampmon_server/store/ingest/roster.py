@@ -1,10 +1,11 @@
-"""Loads the streams that a batch touches, creates new ones, and stores their headers."""
+"""Loads the streams that a batch touches, creates new ones, and stores their headers. Defines what ingest remembers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+from uuid import UUID
 
 import orjson
 from sqlalchemy import Connection, Select, bindparam, func, select, update
@@ -13,7 +14,7 @@ from ampmon import wire
 from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import BadBatch, UnknownHeader
 from ampmon_server.store.engine.numbers import json_text
-from ampmon_server.store.ingest.remembered import Remembered
+from ampmon_server.store.pages.pages import Tails
 from ampmon_server.store.schema.tables import headers, streams
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import (
@@ -70,6 +71,56 @@ _HEADERS = select(
     headers.c.stream.in_(bindparam("numbers", expanding=True)),
 )
 """Selects an attempt's headers: the stream number, and the fields of `Header`."""
+
+
+Steps = tuple[int, int]
+"""The first and the last step of some updates."""
+
+
+class HeldRange(NamedTuple):
+    """A range of the ledger: its first and last seq, and the steps of its updates."""
+
+    first: int
+    last: int
+    steps: Steps | None
+
+
+@dataclass(slots=True)
+class Remembered:
+    """Cached state of a run at ``version``. Each change of this data must increment the version."""
+
+    version: int = -1
+    attempts: dict[UUID, Attempt] = field(default_factory=dict)
+    streams: dict[tuple[int, str], StreamSource] = field(default_factory=dict)
+    """By rank and scaler."""
+    complete: set[str] = field(default_factory=set)
+    """The scalers whose streams are cached for all ranks."""
+    headers: dict[tuple[int, int], Header] = field(default_factory=dict)
+    """By stream and attempt."""
+    newest: dict[tuple[int, int], HeldRange] = field(default_factory=dict)
+    """The last range of the ledger, by stream and attempt."""
+    tails: Tails = field(default_factory=dict)
+    """The newest pages of updates, by stream, and of logged values, by stream and name."""
+
+    def at(self, version: int) -> Remembered:
+        """Return itself, emptied if it is of another version."""
+        if version != self.version:
+            for each in (
+                self.attempts,
+                self.streams,
+                self.complete,
+                self.headers,
+                self.newest,
+                self.tails,
+            ):
+                each.clear()
+        return self
+
+    @property
+    def weight(self) -> int:
+        """The size in units of `ingest.WEIGHT_MAX`; at least 1, because a run may have nothing but an attempt."""
+        pages = sum(1 + each.rows.nbytes // 4096 for each in self.tails.values())
+        return 1 + len(self.streams) + len(self.headers) + len(self.newest) + pages
 
 
 class Roster:

@@ -10,12 +10,12 @@ import numpy as np
 from sqlalchemy import Connection
 
 from ampmon.numerics.histogram import SMALL_CLASSES, gradient_norm, headroom_bits
-from ampmon_server.model.aggregates.updates import EVENTS, Rows
+from ampmon_server.model.aggregates.updates import EVENTS, PATHS, Rows
 from ampmon_server.model.series import Floats, Ints, empty_gradients
 from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, split
 from ampmon_server.store.samples import samples
 from ampmon_server.store.streams.scalers import Scaler
-from ampmon_server.store.updates.updates import PATHS, read_rows, with_skips
+from ampmon_server.store.updates.updates import read_rows, with_skips
 
 
 Column: TypeAlias = list[Any]

@@ -28,9 +28,6 @@ from ampmon_server.store.schema.tables import rollups, skips, streams, update_pa
 from ampmon_server.store.streams.scalers import Scaler, StreamSource
 
 
-PATHS = {"plain": 1, "unscaled": 2, "fused": 4}
-"""Bits of an update's `paths`. Append only."""
-
 GAPS_MAX = 64
 """If the lowest rank's rows have more gaps than this, the rows of other ranks are read as a whole."""
 
