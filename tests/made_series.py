@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ampmon.numerics.histogram import BINS, SUBNORMAL_BINS
 from ampmon_server.analysis.flushed import flushed_in
 from ampmon_server.analysis.policy.scalers import TORCH
-from ampmon_server.analysis.policy.simulate import Path, Simulation, Skips
+from ampmon_server.analysis.policy.simulation import Path, Simulation, Skips
 from ampmon_server.charts import ParameterSource, ReplaySource, Source, View
 from ampmon_server.charts.parts.rows import LEVELS
 from ampmon_server.model.aggregates import scalars as logged_cells

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 import made_series as made
-from ampmon_server.analysis.policy.advice import Recommended
-from ampmon_server.analysis.policy.simulate import Skips
+from ampmon_server.analysis.policy.simulation import Recommended, Skips
 from ampmon_server.charts import Source, View
 from ampmon_server.charts.simulated import META, simulated
 

@@ -9,7 +9,7 @@ import pytest
 
 import made_series as made
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN
-from ampmon_server.analysis.policy.advice import Recommended
+from ampmon_server.analysis.policy.simulation import Recommended
 from ampmon_server.analysis.whatif import LEVELS, Gradient
 from ampmon_server.charts import ScaleSource, Source, View
 from ampmon_server.charts.whatif import FLOOR, META, whatif

@@ -10,7 +10,8 @@ import pytest
 from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.risks import Outliers
 from ampmon_server.analysis.policy.scalers import Setting
-from ampmon_server.analysis.policy.simulate import Simulator, Skips
+from ampmon_server.analysis.policy.simulate import Simulator
+from ampmon_server.analysis.policy.simulation import Skips
 from made_cases import skip
 from policy.made import history
 from policy.made import recorded as record

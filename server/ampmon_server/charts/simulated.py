@@ -11,7 +11,7 @@ import numpy as np
 from ampmon_server.analysis.policy.advice import sentence
 from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.analysis.policy.scalers import KINDS, Setting, changed
-from ampmon_server.analysis.policy.simulate import Path
+from ampmon_server.analysis.policy.simulation import Path
 from ampmon_server.charts.parts.layout import (
     around,
     empty,

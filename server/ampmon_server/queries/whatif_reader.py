@@ -11,10 +11,10 @@ from weakref import WeakKeyDictionary
 from ampmon.numerics.formats import FP32
 from ampmon_server.analysis.diagnosis.diagnose import diagnose
 from ampmon_server.analysis.flushed import Flushed, flushed_in, usable
-from ampmon_server.analysis.policy.advice import Recommended
 from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.scalers import Kind, Setting, changed
 from ampmon_server.analysis.policy.simulate import Simulator
+from ampmon_server.analysis.policy.simulation import Recommended
 from ampmon_server.analysis.whatif import SAMPLES, Gradient, levels, of_parameter, of_samples
 from ampmon_server.model.series import GradientSeries
 from ampmon_server.model.thresholds import Thresholds

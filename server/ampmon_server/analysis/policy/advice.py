@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ampmon.wire import Finding
 from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.analysis.policy.scalers import Setting, changed, recorded
-from ampmon_server.analysis.policy.simulate import Simulation, Simulator
+from ampmon_server.analysis.policy.simulate import Simulator
+from ampmon_server.analysis.policy.simulation import Recommended, Simulation
 from ampmon_server.model.words import count, percent, plural
 
 
@@ -32,30 +32,6 @@ LESS = 0.9
 
 CALM = 500
 """A scale at which at most one update in this many overflows is a good initial scale."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recommended:
-    """The recommended ``code``, empty if there is none. ``setting`` is what it sets for one scaler."""
-
-    code: str = ""
-    setting: Mapping[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, findings: Iterable[Finding], scaler: str) -> Recommended:
-        """Take the first fix of a diagnosis that is no alternative. `setting` is empty if it is of another scaler."""
-        for each in findings:
-            if each.fix and not each.second:
-                return cls(each.fix, each.setting if each.scaler == scaler else {})
-        return cls()
-
-    def standing(self, *, same: bool) -> str:
-        """Describe a choice relative to the recommendation: the ``same``, or an alternative and why."""
-        if same:
-            return "Recommended: the findings show the code."
-        if not self.code:
-            return "Alternative: no finding recommends a change."
-        return "Alternative: the findings recommend another change, which fixes their cause."
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -14,7 +14,8 @@ from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.replay import Replay, ReplayOutcome
 from ampmon_server.analysis.policy.risks import OverflowRisks
 from ampmon_server.analysis.policy.scalers import Setting, recorded
-from ampmon_server.analysis.policy.underflow import Lost, UnderflowShares
+from ampmon_server.analysis.policy.simulation import Path, Simulation, Skips, Spent
+from ampmon_server.analysis.policy.underflow import UnderflowShares
 from ampmon_server.model.series import Floats, Ints
 
 
@@ -32,65 +33,12 @@ FEWER, MORE = (0.1, -0.3), (0.05, 0.25)
 See docs/methods.md.
 """
 
-BAND_SHARE, BAND_LEAST = 0.3, 3
-"""A band that is wider than this share of the expected skips and than this many skips is inconclusive."""
-
 SETTINGS_KEPT = 4
 """The simulator caches the replays of this many settings, so that another part of a path needs no new ones."""
 
 SEED = 20260825
 
 _Replays: TypeAlias = list[ReplayOutcome]
-
-
-@dataclass(frozen=True, slots=True)
-class Skips:
-    """How many updates are skipped, between ``low`` and ``high``. ``known`` says whether that band is narrow."""
-
-    low: int
-    expected: float
-    high: int
-
-    @property
-    def known(self) -> bool:
-        return self.high - self.low <= max(BAND_LEAST, BAND_SHARE * self.expected)
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """The mean number of updates at a scale, which need not be a power of two."""
-
-    scale: float
-    updates: float
-
-
-@dataclass(frozen=True, slots=True)
-class Path:
-    """log2 of the scale at ``steps`` [p]: expected, and its bounds, [p] each. NaN once the training has ended."""
-
-    steps: Ints
-    low: Floats
-    expected: Floats
-    high: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class Simulation:
-    """A run under ``setting``. ``updates`` counts the replayed updates, from step ``first`` to ``last``.
-
-    ``lost`` is of all their elements, None if the run was not sampled. ``ended`` says why training ends early in most
-    replays, None if it does not. ``path`` is None if it was not requested.
-    """
-
-    setting: Setting
-    first: int
-    last: int
-    updates: int
-    skips: Skips
-    scales: tuple[Spent, ...]
-    lost: Lost | None
-    ended: str | None
-    path: Path | None = None
 
 
 class Simulator:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
@@ -11,25 +10,9 @@ import numpy as np
 
 from ampmon.numerics.histogram import BINS, elsewhere
 from ampmon_server.analysis.policy.history import History
+from ampmon_server.analysis.policy.simulation import Lost, Share
 from ampmon_server.analysis.whatif import widened
 from ampmon_server.model.series import Floats, Ints
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A share of all elements of the parameters on fp16's grid, with its bounds."""
-
-    low: float
-    expected: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """What fp16 does not hold (``zero``), or not in full (``subnormal``)."""
-
-    zero: Share
-    subnormal: Share
 
 
 class UnderflowShares:

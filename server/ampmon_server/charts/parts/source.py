@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ampmon_server.analysis.flushed import Flushed
-from ampmon_server.analysis.policy.advice import Recommended
-from ampmon_server.analysis.policy.simulate import Simulation
+from ampmon_server.analysis.policy.simulation import Recommended, Simulation
 from ampmon_server.analysis.whatif import Gradient
 from ampmon_server.model.aggregates.merging import Cells, Layout, aligned_span, starts_of
 from ampmon_server.model.aggregates.updates import LAYOUT

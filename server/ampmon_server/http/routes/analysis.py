@@ -15,8 +15,7 @@ from ampmon_server.analysis.diagnosis.effective import effective
 from ampmon_server.analysis.diagnosis.measured import RULES
 from ampmon_server.analysis.policy.advice import advise
 from ampmon_server.analysis.policy.scalers import Kind
-from ampmon_server.analysis.policy.simulate import Simulation
-from ampmon_server.analysis.policy.underflow import Share
+from ampmon_server.analysis.policy.simulation import Share, Simulation
 from ampmon_server.analysis.whatif import DOWN, FORMATS, UP, best, curve
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.routes.answers import tagged_json

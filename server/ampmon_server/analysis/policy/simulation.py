@@ -1,0 +1,105 @@
+"""What a policy makes of a run: skips, updates at each scale and lost elements. Also what the findings recommend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.policy.scalers import Setting
+from ampmon_server.model.series import Floats, Ints
+
+
+BAND_SHARE, BAND_LEAST = 0.3, 3
+"""A band that is wider than this share of the expected skips and than this many skips is inconclusive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share of all elements of the parameters on fp16's grid, with its bounds."""
+
+    low: float
+    expected: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What fp16 does not hold (``zero``), or not in full (``subnormal``)."""
+
+    zero: Share
+    subnormal: Share
+
+
+@dataclass(frozen=True, slots=True)
+class Skips:
+    """How many updates are skipped, between ``low`` and ``high``. ``known`` says whether that band is narrow."""
+
+    low: int
+    expected: float
+    high: int
+
+    @property
+    def known(self) -> bool:
+        return self.high - self.low <= max(BAND_LEAST, BAND_SHARE * self.expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """The mean number of updates at a scale, which need not be a power of two."""
+
+    scale: float
+    updates: float
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """log2 of the scale at ``steps`` [p]: expected, and its bounds, [p] each. NaN once the training has ended."""
+
+    steps: Ints
+    low: Floats
+    expected: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """A run under ``setting``. ``updates`` counts the replayed updates, from step ``first`` to ``last``.
+
+    ``lost`` is of all their elements, None if the run was not sampled. ``ended`` says why training ends early in most
+    replays, None if it does not. ``path`` is None if it was not requested.
+    """
+
+    setting: Setting
+    first: int
+    last: int
+    updates: int
+    skips: Skips
+    scales: tuple[Spent, ...]
+    lost: Lost | None
+    ended: str | None
+    path: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recommended:
+    """The recommended ``code``, empty if there is none. ``setting`` is what it sets for one scaler."""
+
+    code: str = ""
+    setting: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, findings: Iterable[Finding], scaler: str) -> Recommended:
+        """Take the first fix of a diagnosis that is no alternative. `setting` is empty if it is of another scaler."""
+        for each in findings:
+            if each.fix and not each.second:
+                return cls(each.fix, each.setting if each.scaler == scaler else {})
+        return cls()
+
+    def standing(self, *, same: bool) -> str:
+        """Describe a choice relative to the recommendation: the ``same``, or an alternative and why."""
+        if same:
+            return "Recommended: the findings show the code."
+        if not self.code:
+            return "Alternative: no finding recommends a change."
+        return "Alternative: the findings recommend another change, which fixes their cause."
