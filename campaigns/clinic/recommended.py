@@ -12,7 +12,7 @@ from typing import NamedTuple
 from playwright.sync_api import Page, expect
 
 from ampmon_server.cli import CANNOT, main
-from ampmon_server.client import answering
+from ampmon_server.client.answering import answering
 from ampmon_server.client.answers import RECOMMENDED
 from ampmon_server.report import gather
 from ampmon_server.report import page as report_of

@@ -10,7 +10,7 @@ from typing import Literal
 
 from playwright.sync_api import Page, expect
 
-from ampmon_server.client import answering
+from ampmon_server.client.answering import answering
 from ampmon_server.report import gather
 from ampmon_server.report import page as whole
 from browser import chromium

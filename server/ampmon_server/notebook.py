@@ -25,7 +25,8 @@ from ampmon.system.plain import plain, plain_finding
 from ampmon.wire import Finding
 from ampmon_server.charts import RUN_FIGURES, resolve
 from ampmon_server.charts.parts.layout import escaped
-from ampmon_server.client import LATEST, ApiClient, ClientError, answering, choose
+from ampmon_server.client import LATEST, ApiClient, ClientError, choose
+from ampmon_server.client.answering import answering
 from ampmon_server.client.answers import RECOMMENDED, Diagnosed, Run, read
 from ampmon_server.client.sketch import sketch
 from ampmon_server.model.words import plural

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from ampmon import wire
-from ampmon_server.client import answering
+from ampmon_server.client.answering import answering
 from ampmon_server.model.notices import NO_UPDATE, notices_of
 from ampmon_server.queries.merged_skips import ranks_words
 from ampmon_server.report.data import ReportData, gather

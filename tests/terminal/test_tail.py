@@ -19,7 +19,8 @@ from ampmon_server.cli import main
 from ampmon_server.cli.terminal.answers import SummaryAnswer
 from ampmon_server.cli.terminal.following import Moment, RunFollower
 from ampmon_server.cli.terminal.tailing import drawing, moments, state
-from ampmon_server.client import ApiClient, answering
+from ampmon_server.client import ApiClient
+from ampmon_server.client.answering import answering
 from ampmon_server.client.sketch import Sketch
 from batches import Trainer
 from posted import PostedRun, post

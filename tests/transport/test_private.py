@@ -14,7 +14,8 @@ from ampmon.errors import SpoolError, Unreachable
 from ampmon.sender import election
 from ampmon.system import private
 from ampmon.transport import HttpTransport
-from ampmon_server.client import ClientError, answering
+from ampmon_server.client import ClientError
+from ampmon_server.client.answering import answering
 from ampmon_server.http.address import address_written
 from ampmon_server.http.auth.keys import KeyProblem, Keys
 from ampmon_server.settings import Settings

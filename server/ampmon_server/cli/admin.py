@@ -21,7 +21,8 @@ from ampmon.system.plain import plain
 from ampmon_server.alerting import messages
 from ampmon_server.alerting.delivery import DeliveryOutcome, deliver, words
 from ampmon_server.alerting.targets import Alerts, BadAlerts, Target, read
-from ampmon_server.client import ApiClient, ClientError, RequestRefused, held_token, running
+from ampmon_server.client import ApiClient, ClientError, RequestRefused
+from ampmon_server.client.answering import held_token, running
 from ampmon_server.settings import Settings
 
 

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from ampmon_server.client import ApiClient, answering, choose
+from ampmon_server.client import ApiClient, choose
+from ampmon_server.client.answering import answering
 from ampmon_server.client.answers import Run
 
 
