@@ -17,8 +17,8 @@ import pytest
 from sqlalchemy import event, make_url
 
 from ampmon import wire
-from ampmon_server.background import bus as buses
-from ampmon_server.background.bus import Bus, BusFollower
+from ampmon_server.background.bus import Bus
+from ampmon_server.background.follower import BusFollower
 from ampmon_server.settings import Settings
 from ampmon_server.store import Advance, Edit, Store
 from ampmon_server.store.admin.notices import CHANNEL
@@ -184,7 +184,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> Counter[Bus]:
         return found
 
     monkeypatch.setattr(Bus, "wait_for_listeners", waited)
-    monkeypatch.setattr(buses, "_IDLE_S", 0.01)
+    monkeypatch.setattr("ampmon_server.background.follower._IDLE_S", 0.01)
     return counted
 
 

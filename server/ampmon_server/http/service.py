@@ -8,8 +8,9 @@ from collections.abc import Coroutine
 from typing import Any, Literal
 
 from ampmon_server.background.alert_sender import AlertSender
-from ampmon_server.background.bus import Bus, BusFollower
+from ampmon_server.background.bus import Bus
 from ampmon_server.background.diagnosis_worker import DiagnosisWorker
+from ampmon_server.background.follower import BusFollower
 from ampmon_server.background.forwarding.forwarder import Forwarder, opened
 from ampmon_server.background.rejected_clients import RejectedClients
 from ampmon_server.background.upkeep import keep_pruned
