@@ -25,6 +25,7 @@ from sqlalchemy import (
 )
 
 from ampmon.transport.proof import ID_LENGTH, id_of
+from ampmon_server.store.engine.engine import Calls, reads, writes
 from ampmon_server.store.engine.errors import NameTaken, NotFound
 from ampmon_server.store.schema.global_tables import logins, revoked_sessions, tokens
 
@@ -193,3 +194,18 @@ def _make_room(connection: Connection, table: Table, which: ColumnElement[bool],
         first = select(table.c.digest).where(which).order_by(table.c.expires)
         going = connection.scalars(first.limit(count - most + 1)).all()
         connection.execute(delete(table).where(table.c.digest.in_(going)))
+
+
+class AccessCalls(Calls):
+    """Calls about tokens, login codes and sessions."""
+
+    keep_login = writes(keep_login)
+    use_login = writes(use_login)
+    logins = reads(read_logins)
+    revoke_session = writes(revoke_session)
+    is_session_revoked = reads(is_session_revoked)
+    keep_token = writes(keep_token)
+    revoke_token = writes(revoke_token)
+    mark_token_used = writes(mark_token_used)
+    token = reads(find_token)
+    tokens = reads(read_tokens)

@@ -16,7 +16,7 @@ from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import empty
 from ampmon_server.model.series import RankRows, Resume, UserSteps
 from ampmon_server.settings import Settings
-from ampmon_server.store import access
+from ampmon_server.store.access import AccessCalls
 from ampmon_server.store.admin import derived, prune
 from ampmon_server.store.admin.notices import PostgresNotices
 from ampmon_server.store.admin.prune import PruneCalls, PruneTask
@@ -72,7 +72,7 @@ class ScalerSeries:
     """The attempts that resumed the scaler, in the whole run."""
 
 
-class Store(SampledReads, AlertCalls, Forwarding, PruneCalls):
+class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
     """A database with the current schema. Reads may come from any thread, writes from one thread at a time.
 
     Every call may raise Busy. If the database is `shared`, several threads may write at once.
@@ -147,19 +147,9 @@ class Store(SampledReads, AlertCalls, Forwarding, PruneCalls):
     ask = writes(runs.ask)
     delete = writes(runs.mark_deleted)
     keep = writes(judgements.keep)
-    keep_login = writes(access.keep_login)
-    use_login = writes(access.use_login)
-    revoke_session = writes(access.revoke_session)
-    keep_token = writes(access.keep_token)
-    revoke_token = writes(access.revoke_token)
-    mark_token_used = writes(access.mark_token_used)
 
     # -- reads ------------------------------------------------------------------------------------------------------
 
-    logins = reads(access.read_logins)
-    is_session_revoked = reads(access.is_session_revoked)
-    token = reads(access.find_token)
-    tokens = reads(access.read_tokens)
     scales = reads(sparklines.read)
     groups = reads(listing.read_groups)
     belonging = reads(runs.belonging)

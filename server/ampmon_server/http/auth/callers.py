@@ -16,7 +16,7 @@ from ampmon_server.http.auth.keys import Keys
 from ampmon_server.http.auth.proxies import parsed
 from ampmon_server.http.auth.tokens import PREFIX, Sessions, Tokens
 from ampmon_server.settings import Settings
-from ampmon_server.store import Token
+from ampmon_server.store.access import Token
 
 
 COOKIES_MAX = 8

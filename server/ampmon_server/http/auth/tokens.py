@@ -17,7 +17,8 @@ from ampmon.transport.proof import digest_of, id_of
 from ampmon_server.http.auth.access import OWN
 from ampmon_server.http.auth.keys import COOKIE_SECONDS
 from ampmon_server.http.auth.limits import Rate, TooManyAttempts
-from ampmon_server.store import Store, StoreError, Token
+from ampmon_server.store.access import AccessCalls, Token
+from ampmon_server.store.engine.errors import StoreError
 
 
 PREFIX = "ampmon_"
@@ -41,7 +42,7 @@ class Tokens:
 
     def __init__(
         self,
-        store: Store,
+        store: AccessCalls,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -177,7 +178,7 @@ class Sessions:
 
     def __init__(
         self,
-        store: Store,
+        store: AccessCalls,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -223,7 +224,7 @@ class Logins:
 
     def __init__(
         self,
-        store: Store,
+        store: AccessCalls,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
