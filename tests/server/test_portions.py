@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from ampmon import wire
 from ampmon_server.settings import Settings
-from ampmon_server.store import Portion, Store
+from ampmon_server.store import Store
+from ampmon_server.store.forwarding import Portion
 from batches import START, Trainer
 
 

@@ -23,7 +23,6 @@ from ampmon_server.store.engine.errors import (
 )
 from ampmon_server.store.engine.opening import upgrade
 from ampmon_server.store.engine.paging import Paged
-from ampmon_server.store.forwarding import Piece, Portion
 from ampmon_server.store.ingest.ingest import ANYONE, Outcome, Receipt, Sender
 from ampmon_server.store.pages.recent import Recent
 from ampmon_server.store.pages.windows import Stretch
@@ -64,8 +63,6 @@ __all__ = [
     "ParameterPage",
     "ParameterPart",
     "ParameterSeries",
-    "Piece",
-    "Portion",
     "PruneSize",
     "PruneTask",
     "Pruning",

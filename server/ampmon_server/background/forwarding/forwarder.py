@@ -22,7 +22,8 @@ from uuid import UUID
 from ampmon.errors import ConfigurationError
 from ampmon.system.installing import install
 from ampmon_server.background.writer import QueueFull, Writer
-from ampmon_server.store import NotFound, Portion, Store, StoreError
+from ampmon_server.store.engine.errors import NotFound, StoreError
+from ampmon_server.store.forwarding import Forwarding, Portion
 
 
 POLL_S = 1.0
@@ -73,7 +74,7 @@ class Forwarder:
     """
 
     def __init__(
-        self, label: str, destination: ForwardDestination, store: Store, writer: Writer
+        self, label: str, destination: ForwardDestination, store: Forwarding, writer: Writer
     ) -> None:
         self.label = label
         self.points = self.failed = self.waiting = 0

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ampmon_server.background.forwarding.forwarder import Rejected
-from ampmon_server.store import Portion
+from ampmon_server.store.forwarding import Portion
 
 
 METRICS_MAX = 1000

@@ -11,7 +11,7 @@ import msgspec
 
 from ampmon.spool.layout import sync_directory
 from ampmon_server.model.names import file_name
-from ampmon_server.store import Piece, Portion
+from ampmon_server.store.forwarding import Piece, Portion
 
 
 class _Position(msgspec.Struct):
