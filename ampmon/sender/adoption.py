@@ -9,8 +9,9 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from ampmon.identity import Fate, ProcessIdentity
-from ampmon.spool import Cursor, Destination, is_closed, layout
+from ampmon.identity.process import Fate, ProcessIdentity
+from ampmon.spool import layout
+from ampmon.spool.state import Cursor, Destination, is_closed
 
 
 ASK_EVERY_S = 0.5

@@ -17,16 +17,10 @@ import msgspec
 from ampmon import wire
 from ampmon.errors import HeaderMissing, Refused, SpoolError, Unreachable
 from ampmon.sender.adoption import LINGER_S, WriterLiveness
-from ampmon.spool import (
-    Answers,
-    Chunk,
-    Cursor,
-    Destination,
-    Position,
-    SpoolEntry,
-    SpoolReader,
-    layout,
-)
+from ampmon.spool import layout
+from ampmon.spool.layout import Position
+from ampmon.spool.reader import Chunk, SpoolEntry, SpoolReader
+from ampmon.spool.state import Answers, Cursor, Destination
 from ampmon.system import private
 from ampmon.transport import BLAMES_THE_BATCH, TOO_LARGE, Transport
 

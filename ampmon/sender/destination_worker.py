@@ -15,7 +15,7 @@ from ampmon.errors import Refused, Unreachable
 from ampmon.sender.backoff import FIRST_S, LOCAL_FIRST_S, LOCAL_MAX_S, MAX_S, Backoff
 from ampmon.sender.delivery import BATCH_BYTES_MAX, SpoolDelivery
 from ampmon.sender.statusfile import DestinationStatus
-from ampmon.spool import Destination
+from ampmon.spool.state import Destination
 from ampmon.transport import BLAMES_THE_BATCH, Transport
 
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ampmon.identity import place
+from ampmon.identity.process import place
 from ampmon.spool import layout
 from ampmon.system import private
 

@@ -18,7 +18,8 @@ from ampmon.sender.delivery import BATCH_BYTES_MAX, SpoolDelivery
 from ampmon.sender.destination_worker import DestinationWorker
 from ampmon.sender.election import forget, home
 from ampmon.sender.statusfile import SenderStatus, clear_status
-from ampmon.spool import Destination, layout
+from ampmon.spool import layout
+from ampmon.spool.state import Destination
 from ampmon.system import private
 from ampmon.transport import HttpTransport, Transport
 

@@ -12,7 +12,9 @@ from ampmon.sender import election
 from ampmon.sender.adoption import OwnedElsewhere, take
 from ampmon.sender.backoff import LOCAL_FIRST_S, Backoff
 from ampmon.sender.delivery import SpoolDelivery
-from ampmon.spool import Cursor, Destination, Position, layout
+from ampmon.spool import layout
+from ampmon.spool.layout import Position
+from ampmon.spool.state import Cursor, Destination
 from ampmon.transport import Transport
 
 

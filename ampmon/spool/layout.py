@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from ampmon.identity import ProcessIdentity, file_name, this_process
+from ampmon.identity.process import ProcessIdentity, file_name, this_process
 
 
 SEGMENT_BYTES = 8 * 2**20

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from ampmon.config import RunOptions
-from ampmon.identity import ProcessIdentity, this_process
+from ampmon.identity.process import ProcessIdentity, this_process
 from ampmon.spool.layout import Position, bytes_behind
 from ampmon.system import private
 

@@ -14,7 +14,6 @@ import pytest
 
 import ampmon_server  # noqa: F401 - its programs are started too
 from ampmon import sender
-from ampmon.sender import launch
 from ampmon.system import interpreter
 from ampmon_server.alerting.delivery import deliver
 from ampmon_server.alerting.messages import trial
@@ -56,7 +55,7 @@ def test_planted_modules_would_run(folder: Path) -> None:
 def test_the_sender_runs_no_module_of_its_data_directory(folder: Path) -> None:
     """The sender starts as a process at the root directory and runs no planted module."""
     attempt = Attempt(folder)
-    launch.ensure_running(folder)
+    sender.ensure_running(folder)
     wait_for(lambda: ran(folder) or sender.status(folder))
     status = sender.status(folder)
 
