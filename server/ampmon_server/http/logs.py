@@ -17,18 +17,14 @@ from datetime import datetime, timezone
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ampmon.transport.proof import PROOF_PATH
+from ampmon_server.http.auth.access import method_of, route_of
 from ampmon_server.http.auth.limits import Rate
 from ampmon_server.http.service import Service
 from ampmon_server.settings import LogFormat
 
-
-OTHER = "other"
-"""The name of a method or a route that this server does not have."""
-_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 
 REQUEST: ContextVar[str | None] = ContextVar("ampmon_request", default=None)
 """The id of the current request; None outside of requests."""
@@ -40,20 +36,6 @@ _FIELDS = ("method", "route", "status", "seconds")
 def request_id(given: str | None) -> str:
     """The id that a caller gave its request if it is short and harmless, else a new one."""
     return given if given and _HARMLESS.fullmatch(given) else secrets.token_hex(8)
-
-
-def method_of(scope: Scope) -> str:
-    """The request's method, or `OTHER` if it is not a known one."""
-    return scope["method"] if scope["method"] in _METHODS else OTHER
-
-
-def route_of(scope: Scope) -> str:
-    """The template of the request's route, as ``/api/v1/runs/{run_id}``, or `OTHER`. Also works before routing."""
-    route = scope.get("route")
-    if route is None:
-        routes = scope["app"].routes
-        route = next((each for each in routes if each.matches(scope)[0] is not Match.NONE), None)
-    return str(getattr(route, "path", OTHER))
 
 
 def set_up(form: LogFormat) -> None:

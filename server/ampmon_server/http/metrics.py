@@ -92,7 +92,7 @@ class Metrics:
         ProcessCollector(registry=into)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a request. Take ``method`` and ``route`` from `logs.method_of` and `logs.route_of`."""
+        """Count a request. Take ``method`` and ``route`` from `access.method_of` and `access.route_of`."""
         self._requests.labels(method, route, f"{status // 100}xx").inc()
         self._seconds.labels(method, route).observe(seconds)
 

@@ -105,3 +105,22 @@ def methods(routes: Iterable[BaseRoute], request: Request) -> list[str]:
         if getattr(each, "path", None) == getattr(matching[0], "path", None)
     ]
     return sorted({method for each in of_one for method in getattr(each, "methods", None) or ()})
+
+
+OTHER = "other"
+"""The name of a method or a route that this server does not have."""
+_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
+
+
+def method_of(request: Request) -> str:
+    """The request's method, or `OTHER` if it is not a known one."""
+    return request["method"] if request["method"] in _METHODS else OTHER
+
+
+def route_of(request: Request) -> str:
+    """The template of the request's route, as ``/api/v1/runs/{run_id}``, or `OTHER`. Also works before routing."""
+    route = request.get("route")
+    if route is None:
+        routes = request["app"].routes
+        route = next((each for each in routes if each.matches(request)[0] is not Match.NONE), None)
+    return str(getattr(route, "path", OTHER))

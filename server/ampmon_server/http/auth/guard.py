@@ -23,12 +23,13 @@ from ampmon_server.http.auth.access import (
     Caller,
     find_route,
     is_plain,
+    method_of,
     required_access,
+    route_of,
 )
 from ampmon_server.http.auth.callers import Callers
 from ampmon_server.http.auth.limits import Rate, TooManyAttempts
 from ampmon_server.http.auth.proxies import Proxies
-from ampmon_server.http.logs import method_of, route_of
 from ampmon_server.http.problems import problem
 from ampmon_server.http.service import Service
 from ampmon_server.settings import LOOPBACK, Settings

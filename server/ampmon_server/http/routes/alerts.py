@@ -162,7 +162,7 @@ async def make_mute(
     request: Request, service: ServiceDependency, caller: CallerDependency
 ) -> Response:
     """Mute notifications of a run, a project, a rule or everything. Without `admin`, only of your own run."""
-    wanted = await read_json(request, service, _WantedMute, _BODY_BYTES_MAX)
+    wanted = await read_json(request, service.settings, _WantedMute, _BODY_BYTES_MAX)
     if wanted.until is not None and wanted.until <= time.time() * 1e6:
         return problem(422, "The end of the mute is in the past.", field="until")
     if wanted.run_id is not None and wanted.project is not None:

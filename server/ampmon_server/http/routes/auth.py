@@ -197,7 +197,7 @@ def list_tokens(service: ServiceDependency) -> Response:
 @requires("admin")
 async def make_token(request: Request, service: ServiceDependency) -> Response:
     """Create a token. This answer alone shows its secret. 409 if a valid token has the name."""
-    wanted = await read_json(request, service, _WantedToken, _TOKEN_BODY_BYTES_MAX)
+    wanted = await read_json(request, service.settings, _WantedToken, _TOKEN_BODY_BYTES_MAX)
     if wanted.expires is not None and wanted.expires <= time.time() * 1e6:
         return problem(422, "The expiry is in the past.", field="expires")
     secret, token = await service.writer.run(

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 
 from ampmon import wire
 from ampmon_server.http.metrics import Reason
-from ampmon_server.http.service import Service
+from ampmon_server.settings import Settings
 
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -92,9 +92,9 @@ def fault(error: Exception) -> tuple[str, str]:
     return (f"{field} {needs}." if needs else words), field
 
 
-async def read_json(request: Request, service: Service, kind: type[T], bytes_max: int) -> T:
+async def read_json(request: Request, settings: Settings, kind: type[T], bytes_max: int) -> T:
     """Return the body as a ``kind``. Raises BodyRefused if it is invalid, late or larger than ``bytes_max``."""
-    body = await read(request, bytes_max, service.settings.body_seconds_max)
+    body = await read(request, bytes_max, settings.body_seconds_max)
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -136,7 +136,7 @@ def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Resp
 @requires("ingest")
 async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
     """Change the name, the tags or the archived state of a run. Returns the new summary."""
-    given = await read_json(request, service, _Edit, _EDIT_BYTES_MAX)
+    given = await read_json(request, service.settings, _Edit, _EDIT_BYTES_MAX)
     edit = Edit(given.name, given.tags, given.archived)
     summary = await service.writer.run(lambda: service.store.edit(run_id, edit))
     service.publish(Advance(run_id, summary.version, summary.last_step))
