@@ -1,16 +1,29 @@
-"""Finds the server that answers: the named one, the one running on the data directory, or else an embedded one."""
+"""Finds the server that answers: the named one, the one running on the data directory, or else one of its own.
+
+Such a server serves the data directory on a free port of 127.0.0.1 while a command runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
+from uuid import UUID
 
 from ampmon.config import RunOptions, resolve, server_address
-from ampmon.errors import ConfigurationError
+from ampmon.errors import AmpmonError, ConfigurationError
 from ampmon.system import private
 from ampmon_server.client.client import ApiClient, ClientError, RequestRefused
+from ampmon_server.client.spool_import import SpoolImport, waiting
+from ampmon_server.http.address import address_written
 from ampmon_server.settings import Settings
+
+
+START_S = 30.0
 
 
 @contextmanager
@@ -38,8 +51,6 @@ def answering(
         with ApiClient(own, _token(settings, options)) as server:
             yield server
     else:
-        from ampmon_server.client.embedded_server import alone
-
         with alone(settings, announced=for_long) as server:
             yield server
 
@@ -80,3 +91,77 @@ def _token(settings: Settings, options: RunOptions) -> str:
         raise ClientError(
             f"{file}: {why}; name the server's --data-dir or --token-file, or set AMPMON_TOKEN"
         ) from None
+
+
+# -- a server of its own -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def alone(settings: Settings, *, announced: bool = False) -> Iterator[ApiClient]:
+    """Start a server for one command, and import the records that wait for it in spools. Raises ClientError.
+
+    With ``announced``, other commands can find and use it. They need it, because it locks the database file.
+    """
+    left = waiting(settings.data_directory)
+    if not left and not settings.database_file.exists():
+        raise ClientError(
+            f"no server runs on {settings.data_directory}, and it holds no runs: record one with "
+            "`ampmon run train.py`, or name a --data-dir, or a server's --url"
+        )
+    with (
+        tempfile.TemporaryDirectory(prefix="ampmon-asking-") as folder,
+        _serving(settings) as (known, server),
+    ):
+        directory = settings.data_directory
+        spools = SpoolImport(directory, Path(folder), server.url, server.token, known)
+        taken = spools.take()
+        print(f"no server runs on {directory}: reading its database{taken}", file=sys.stderr)
+        server.catch_up = spools.take
+        with address_written(settings.address_file, server.url) if announced else nullcontext():
+            yield server
+
+
+@contextmanager
+def filled(fill: Callable[[str, str], object]) -> Iterator[ApiClient]:
+    """Start a server on a temporary database, which ``fill`` fills, given the server's address and token.
+
+    The database is deleted at the end.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="ampmon-asking-") as folder,
+        _serving(Settings(data_directory=Path(folder) / "data", judging=False)) as (_, server),
+    ):
+        fill(server.url, server.token)
+        yield server
+
+
+@contextmanager
+def _serving(settings: Settings) -> Iterator[tuple[Callable[[UUID], bool], ApiClient]]:
+    """A client of a server that a thread runs, and what tells whether it has a run. Raises ClientError."""
+    # Most commands ask a server that runs already, and start faster without these modules.
+    from ampmon_server.http.process import ServerProcess
+    from ampmon_server.http.service import Service
+
+    def known(run_id: UUID) -> bool:
+        return bool(service.store.versions([run_id]))
+
+    try:
+        service = Service(settings)
+    except AmpmonError as problem:
+        raise ClientError(str(problem)) from None
+    with closing(service), socket.create_server(("127.0.0.1", 0)) as listener:
+        ready = threading.Event()
+        process = ServerProcess(service, ready=ready.set)
+        thread = threading.Thread(target=process.run, args=([listener],), daemon=True)
+        thread.start()
+        try:
+            if not ready.wait(START_S):
+                raise ClientError(
+                    "the temporary server for the database did not start: start `ampmon serve`"
+                )
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            with ApiClient(url, service.keys.token, lasts=False) as server:
+                yield known, server
+        finally:
+            process.should_exit = True
+            thread.join()

@@ -14,6 +14,7 @@ from ampmon.wire import Severity
 from ampmon_server.cli import which
 from ampmon_server.cli.doctor import explaining
 from ampmon_server.client import ApiClient, choose
+from ampmon_server.client.answering import filled
 from ampmon_server.client.answers import Diagnosed, Simulated, read
 from ampmon_server.exchange.logs import read_log
 from ampmon_server.exchange.sending import log_batches, name_of, send
@@ -96,8 +97,6 @@ def _asked(arguments: argparse.Namespace) -> Iterator[ApiClient]:
         with which.asked(arguments) as server:
             yield server
         return
-    from ampmon_server.client.embedded_server import filled
-
     log = read_log(arguments.log, arguments.log_of)
     batches = list(log_batches(log, name_of(arguments.log), "logs"))
     print(
