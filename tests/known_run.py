@@ -27,7 +27,7 @@ from ampmon.numerics.histogram import BINS, EXPONENT_MIN, Statistics
 from ampmon_server.charts import FIGURES, View
 from ampmon_server.charts.compared import COMPARED
 from ampmon_server.queries import comparing, drawing
-from ampmon_server.queries.drawing import ChartRequest
+from ampmon_server.queries.sources import ChartRequest
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from batches import START, Trainer, counted

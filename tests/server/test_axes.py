@@ -17,7 +17,8 @@ from ampmon_server.charts import FIGURES, OWN_AXIS, Source, View
 from ampmon_server.model.aggregates.gradients import empty
 from ampmon_server.model.series import UserSteps
 from ampmon_server.queries import comparing
-from ampmon_server.queries.drawing import ChartRequest, draw
+from ampmon_server.queries.drawing import draw
+from ampmon_server.queries.sources import ChartRequest
 from ampmon_server.store import Store
 from batches import PARAMETERS, START, Trainer, adversarial
 

@@ -15,7 +15,8 @@ import made_series as made
 from ampmon import wire
 from ampmon.numerics.histogram import BINS, Statistics, no_runs
 from ampmon_server.charts import View
-from ampmon_server.queries.drawing import ChartRequest, draw
+from ampmon_server.queries.drawing import draw
+from ampmon_server.queries.sources import ChartRequest
 from ampmon_server.store import PARAMETER_SORTS, Store
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.samples.parameters import ParameterQuery, rows_of

@@ -10,7 +10,8 @@ import pytest
 import made_series as made
 from ampmon_server.charts import View
 from ampmon_server.charts.ranks import ranks
-from ampmon_server.queries.drawing import ChartRequest, draw
+from ampmon_server.queries.drawing import draw
+from ampmon_server.queries.sources import ChartRequest
 from ampmon_server.store import Keep, NotFound, Store
 from ampmon_server.store.updates.ranks import RANKS
 from batches import Trainer

@@ -13,7 +13,8 @@ from ampmon import wire
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN, Statistics
 from ampmon.numerics.sampling_error import RUN
 from ampmon_server.charts import View
-from ampmon_server.queries.drawing import ChartRequest, draw
+from ampmon_server.queries.drawing import draw
+from ampmon_server.queries.sources import ChartRequest
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from ampmon_server.store.pages import packing

@@ -26,8 +26,7 @@ from ampmon_server.queries.distance import (
     distance,
     logged_of,
 )
-from ampmon_server.queries.drawing import ChartRequest, series_of
-from ampmon_server.queries.logged_values import add_logged
+from ampmon_server.queries.sources import ChartRequest, add_logged, series_of
 from ampmon_server.store import NotFound, Store, Summary
 from ampmon_server.store.engine.numbers import KINDS, join
 from ampmon_server.store.updates.identity import Identity

@@ -10,10 +10,9 @@ from uuid import UUID
 from ampmon.wire import BASELINE
 from ampmon_server.model.aggregates.departure import BaselineBand, Departure, band, departure
 from ampmon_server.model.words import count, plural, power_of_two
-from ampmon_server.queries.logged_values import lowest
 from ampmon_server.store import NotFound, Store, Stretch, Summary
 from ampmon_server.store.engine.numbers import KINDS, split
-from ampmon_server.store.updates.logged import Name
+from ampmon_server.store.updates.logged import Name, lowest
 
 
 COLUMNS = 1000

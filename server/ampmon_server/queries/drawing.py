@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypedDict
+from dataclasses import replace
 from uuid import UUID
 
-from ampmon.wire import COUNT_MAX
 from ampmon_server.charts import (
     CHARTS,
     PANELS_MAX,
@@ -21,14 +19,12 @@ from ampmon_server.charts import (
 )
 from ampmon_server.charts.parameter import COLUMN_PIXELS as HISTORY_PIXELS
 from ampmon_server.charts.parameters import COLUMN_PIXELS, fields
-from ampmon_server.charts.parts.rows import Level
-from ampmon_server.charts.parts.source import Axis, Reads
+from ampmon_server.charts.parts.source import Reads
 from ampmon_server.model.aggregates import gradients
 from ampmon_server.model.aggregates.parameters import empty as no_cells
 from ampmon_server.model.aggregates.updates import empty
 from ampmon_server.model.names import matching_indices
-from ampmon_server.model.thresholds import Thresholds
-from ampmon_server.queries.logged_values import add_logged, lowest
+from ampmon_server.queries.sources import ChartRequest, Extent, add_logged, extent_of, series_of
 from ampmon_server.queries.whatif_reader import (
     measured,
     newest_samples,
@@ -37,34 +33,11 @@ from ampmon_server.queries.whatif_reader import (
     tried,
 )
 from ampmon_server.store import NotFound, ParameterPart, ParameterSeries, Store
+from ampmon_server.store.updates.logged import lowest
 
 
 _FIRST = {"loss": 0, "lr": 1}
 """Names that are drawn before all others."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChartRequest:
-    """What a chart is to show of a run. ``stream`` is any stream of the chosen scaler; None is the run's first.
-
-    ``logged`` is the logged value to draw, None for the first few. ``statistic`` is what to draw of each parameter.
-    ``parameter`` is the one to show in detail. ``whatif_scale`` is the power of two of a scale to try. ``search``
-    selects parameters, and ``level`` is how finely rows split them. ``rank`` shows one rank alone. ``replay`` is a
-    policy and its setting, as `ampmon_server.queries.whatif_reader.tried` takes it. If none is given, the setting is
-    the one that the run's findings recommend by these ``thresholds``.
-    """
-
-    view: View = field(default_factory=View)
-    stream: int | None = None
-    logged: str | None = None
-    statistic: str = "subnormal"
-    parameter: str | None = None
-    whatif_scale: int | None = None
-    search: str = ""
-    level: Level | None = None
-    replay: Mapping[str, float | str | None] = field(default_factory=dict)
-    rank: int | None = None
-    thresholds: Thresholds = field(default_factory=Thresholds)
 
 
 def draw(store: Store, run_id: UUID, name: str, asked: ChartRequest) -> Figure:
@@ -75,42 +48,13 @@ def draw(store: Store, run_id: UUID, name: str, asked: ChartRequest) -> Figure:
     return chart.draw(_READERS[chart.reads](store, run_id, asked), asked.view)
 
 
-class _Extent(TypedDict):
-    """What to read of a scaler: a part of its run, by one of its streams."""
-
-    stream: int | None
-    start: int
-    stop: int
-    by: Axis
-
-
-def _extent(asked: ChartRequest, view: View) -> _Extent:
-    stop = COUNT_MAX + 1 if view.stop is None else view.stop
-    return _Extent(stream=asked.stream, start=view.start or 0, stop=stop, by=view.x)
-
-
-def _steps(asked: ChartRequest) -> _Extent:
+def _steps(asked: ChartRequest) -> Extent:
     """The part of the newest sample in view. A whole run is read by step."""
-    return _extent(asked, View() if asked.view.whole else asked.view)
-
-
-def series_of(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
-    """Read the updates and samples of a scaler."""
-    view = asked.view
-    series = store.series(run_id, **_extent(asked, view), columns=view.columns, rank=asked.rank)
-    return Source(
-        series.updates,
-        series.gradients,
-        series.disabled,
-        user=series.user,
-        scaler=series.scaler,
-        rows_from=series.rows_from,
-        resumes=series.resumes,
-    )
+    return extent_of(asked, View() if asked.view.whole else asked.view)
 
 
 def _ranks(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
-    found = store.ranks(run_id, **_extent(asked, asked.view), columns=asked.view.columns)
+    found = store.ranks(run_id, **extent_of(asked, asked.view), columns=asked.view.columns)
     return replace(series_of(store, run_id, replace(asked, rank=None)), ranks=found)
 
 
@@ -161,7 +105,7 @@ def _parameter_series(
 ) -> ParameterSeries:
     columns = asked.view.columns // pixels
     return store.parameter_series(
-        run_id, **_extent(asked, asked.view), columns=columns, part_of=part_of
+        run_id, **extent_of(asked, asked.view), columns=columns, part_of=part_of
     )
 
 

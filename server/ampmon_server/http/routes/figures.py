@@ -31,7 +31,8 @@ from ampmon_server.http.routes.dependencies import (
 from ampmon_server.model.parameter_statistics import STATISTICS
 from ampmon_server.queries import comparing
 from ampmon_server.queries.comparing import Reference
-from ampmon_server.queries.drawing import ChartRequest, draw
+from ampmon_server.queries.drawing import draw
+from ampmon_server.queries.sources import ChartRequest
 from ampmon_server.store import BadQuery
 
 

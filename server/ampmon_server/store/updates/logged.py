@@ -50,6 +50,11 @@ class Name:
     user_steps: int
 
 
+def lowest(names: Sequence[Name]) -> dict[str, Name]:
+    """Return names, given in order of rank, by name: those of the lowest rank that has each."""
+    return {each.name: each for each in reversed(names)}
+
+
 @dataclass(frozen=True, slots=True)
 class Values:
     """The values of a name, each step once, in order of step. Before step ``rows_from`` only aggregates are stored."""

@@ -1,17 +1,23 @@
-"""Reads logged values for the charts of one scaler. Values of other scalers get its steps, by their times."""
+"""Reads what the charts of one scaler draw: updates, samples and logged values.
+
+Values that were logged after steps of other scalers get its steps, by their times.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import TypedDict
 from uuid import UUID
 
 import numpy as np
 
 from ampmon.wire import COUNT_MAX
-from ampmon_server.charts.parts.source import Source, View
+from ampmon_server.charts.parts.rows import Level
+from ampmon_server.charts.parts.source import Axis, Source, View
 from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.model.series import StepClock
+from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import Store, Stretch
 from ampmon_server.store.updates.logged import Name
 
@@ -20,9 +26,57 @@ OUTSIDE = 100
 """The number of cells read before and after the steps in view, to tell their times from those in view."""
 
 
-def lowest(names: Sequence[Name]) -> dict[str, Name]:
-    """Return names, given in order of rank, by name: those of the lowest rank that has each."""
-    return {each.name: each for each in reversed(names)}
+@dataclass(frozen=True, slots=True)
+class ChartRequest:
+    """What a chart is to show of a run. ``stream`` is any stream of the chosen scaler; None is the run's first.
+
+    ``logged`` is the logged value to draw, None for the first few. ``statistic`` is what to draw of each parameter.
+    ``parameter`` is the one to show in detail. ``whatif_scale`` is the power of two of a scale to try. ``search``
+    selects parameters, and ``level`` is how finely rows split them. ``rank`` shows one rank alone. ``replay`` is a
+    policy and its setting, as `ampmon_server.queries.whatif_reader.tried` takes it. If none is given, the setting is
+    the one that the run's findings recommend by these ``thresholds``.
+    """
+
+    view: View = field(default_factory=View)
+    stream: int | None = None
+    logged: str | None = None
+    statistic: str = "subnormal"
+    parameter: str | None = None
+    whatif_scale: int | None = None
+    search: str = ""
+    level: Level | None = None
+    replay: Mapping[str, float | str | None] = field(default_factory=dict)
+    rank: int | None = None
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+
+class Extent(TypedDict):
+    """What to read of a scaler: a part of its run, by one of its streams."""
+
+    stream: int | None
+    start: int
+    stop: int
+    by: Axis
+
+
+def extent_of(asked: ChartRequest, view: View) -> Extent:
+    stop = COUNT_MAX + 1 if view.stop is None else view.stop
+    return Extent(stream=asked.stream, start=view.start or 0, stop=stop, by=view.x)
+
+
+def series_of(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
+    """Read the updates and samples of a scaler."""
+    view = asked.view
+    series = store.series(run_id, **extent_of(asked, view), columns=view.columns, rank=asked.rank)
+    return Source(
+        series.updates,
+        series.gradients,
+        series.disabled,
+        user=series.user,
+        scaler=series.scaler,
+        rows_from=series.rows_from,
+        resumes=series.resumes,
+    )
 
 
 def add_logged(
