@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from ampmon_server.http.auth import guard
 from ampmon_server.http.auth.access import SCOPE_OF, Caller, required_access
 from ampmon_server.http.routes import figures
-from ampmon_server.http.routes.dependencies import OF_OWN_RUN, OF_RUN, OVER_ALL
+from ampmon_server.http.service import OF_OWN_RUN, OF_RUN, OVER_ALL
 from ampmon_server.store import Sender
 from batches import Trainer
 from exact import ask_each

@@ -35,8 +35,7 @@ from ampmon_server.http.routes import (
     series,
 )
 from ampmon_server.http.routes.bodies import BodyRefused
-from ampmon_server.http.routes.dependencies import NotAllowed
-from ampmon_server.http.service import Service
+from ampmon_server.http.service import NotAllowed, Service
 from ampmon_server.pages import documentation
 from ampmon_server.settings import Settings
 from ampmon_server.store import BadBatch, BadQuery, Busy, NameTaken, NotFound, UnknownHeader

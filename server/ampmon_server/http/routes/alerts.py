@@ -23,17 +23,17 @@ from ampmon_server.http.routes.answers import (
     tagged_json,
 )
 from ampmon_server.http.routes.bodies import read_json, takes
-from ampmon_server.http.routes.dependencies import (
+from ampmon_server.http.routes.parameters import Limit
+from ampmon_server.http.service import (
     OF_OWN_RUN,
     OF_RUN,
     OVER_ALL,
     CallerDependency,
-    Limit,
     NotAllowed,
+    Service,
     ServiceDependency,
     check_own,
 )
-from ampmon_server.http.service import Service
 from ampmon_server.store import Mute, NotFound
 
 

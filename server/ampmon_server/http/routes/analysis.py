@@ -19,14 +19,8 @@ from ampmon_server.analysis.policy.simulation import Share, Simulation
 from ampmon_server.analysis.whatif import DOWN, FORMATS, UP, best, curve
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.routes.answers import tagged_json
-from ampmon_server.http.routes.dependencies import (
-    OF_OWN_RUN,
-    OF_RUN,
-    ParameterName,
-    ServiceDependency,
-    StreamNumber,
-    setting,
-)
+from ampmon_server.http.routes.parameters import ParameterName, StreamNumber, setting
+from ampmon_server.http.service import OF_OWN_RUN, OF_RUN, ServiceDependency
 from ampmon_server.model.case import Case
 from ampmon_server.model.notices import notices_of
 from ampmon_server.queries.whatif_reader import measured, recommended, simulator_of, tried

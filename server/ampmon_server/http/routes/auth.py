@@ -20,14 +20,14 @@ from ampmon_server.http.problems import problem, refusals
 from ampmon_server.http.routes import bodies
 from ampmon_server.http.routes.answers import json_answer, tagged_json
 from ampmon_server.http.routes.bodies import BodyRefused, read_json, takes
-from ampmon_server.http.routes.dependencies import (
-    NO_NUL,
+from ampmon_server.http.routes.parameters import NO_NUL
+from ampmon_server.http.service import (
     OVER_ALL,
     CallerDependency,
     NotAllowed,
+    Service,
     ServiceDependency,
 )
-from ampmon_server.http.service import Service
 from ampmon_server.store import Token
 
 

@@ -15,19 +15,16 @@ from ampmon_server.charts.compared import COMPARED
 from ampmon_server.charts.together import RUNS_MAX
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.routes.answers import tagged_json
-from ampmon_server.http.routes.dependencies import (
+from ampmon_server.http.routes.parameters import (
     NO_NUL,
-    OF_RUN,
-    CallerDependency,
     Number,
     OneOf,
     ParameterName,
     RunIds,
-    ServiceDependency,
     StreamNumber,
     setting,
-    visible,
 )
+from ampmon_server.http.service import OF_RUN, CallerDependency, ServiceDependency, visible
 from ampmon_server.model.parameter_statistics import STATISTICS
 from ampmon_server.queries import comparing
 from ampmon_server.queries.comparing import Reference

@@ -20,8 +20,7 @@ from ampmon_server.alerting.delivery import TROUBLES
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.problems import problem
 from ampmon_server.http.routes.answers import json_answer, tagged_json
-from ampmon_server.http.routes.dependencies import CallerDependency, ServiceDependency
-from ampmon_server.http.service import Service
+from ampmon_server.http.service import CallerDependency, Service, ServiceDependency
 from ampmon_server.store import Store, StoreError, Summary, Wanted
 from ampmon_server.store.engine.numbers import KINDS, join
 

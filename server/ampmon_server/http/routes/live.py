@@ -17,8 +17,8 @@ from starlette.types import Receive, Scope, Send
 from ampmon_server.background.bus import QUIET_S
 from ampmon_server.http.auth.access import OWN, Caller, requires
 from ampmon_server.http.auth.tokens import KNOWN_S
-from ampmon_server.http.routes.dependencies import CallerDependency, RunIds, ServiceDependency
-from ampmon_server.http.service import Service
+from ampmon_server.http.routes.parameters import RunIds
+from ampmon_server.http.service import CallerDependency, Service, ServiceDependency
 from ampmon_server.store import Advance, Busy, Store
 
 

@@ -18,13 +18,11 @@ from ampmon_server.http.auth.access import requires
 from ampmon_server.http.problems import refusals
 from ampmon_server.http.routes.answers import json_answer, standings_json, tagged_json
 from ampmon_server.http.routes.bodies import read_json, takes
-from ampmon_server.http.routes.dependencies import (
-    NO_NUL,
+from ampmon_server.http.routes.parameters import NO_NUL, Limit, RunIds
+from ampmon_server.http.service import (
     OF_OWN_RUN,
     OF_RUN,
     CallerDependency,
-    Limit,
-    RunIds,
     ServiceDependency,
     visible,
 )

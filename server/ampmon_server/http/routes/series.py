@@ -20,18 +20,17 @@ from ampmon_server.exchange.tables import pieces
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.problems import problem, refusals
 from ampmon_server.http.routes.answers import json_answer, tagged_json
-from ampmon_server.http.routes.dependencies import (
+from ampmon_server.http.routes.parameters import (
     NO_NUL,
-    OF_RUN,
     Limit,
     Number,
     OneOf,
     ParameterName,
     RowCursor,
     ScalarName,
-    ServiceDependency,
     StreamNumber,
 )
+from ampmon_server.http.service import OF_RUN, ServiceDependency
 from ampmon_server.model.case import Skip
 from ampmon_server.queries import merged_skips
 from ampmon_server.store import PARAMETER_SORTS, ParameterPage
