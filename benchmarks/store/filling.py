@@ -19,8 +19,8 @@ from ampmon_server.model.aggregates.updates import ROWS, Rows
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Verification
 from ampmon_server.store.engine import engine
-from ampmon_server.store.engine.engine import insert_rows
 from ampmon_server.store.engine.opening import Opened, url_of
+from ampmon_server.store.engine.rows import insert_rows
 from ampmon_server.store.ingest import ingest
 from ampmon_server.store.ingest.roster import Remembered, Roster
 from ampmon_server.store.pages.packing import Sample

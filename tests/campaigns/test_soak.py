@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, select
 
-from ampmon_server.store.engine.engine import insert_rows
+from ampmon_server.store.engine.rows import insert_rows
 from ampmon_server.store.updates import scalars, updates
 from campaigns.soak.comparison import compare
 from campaigns.soak.nursery import Nursery

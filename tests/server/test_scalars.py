@@ -15,8 +15,8 @@ from ampmon import wire
 from ampmon_server.model.series import UserSteps
 from ampmon_server.store import BadBatch, Store
 from ampmon_server.store.engine import engine
-from ampmon_server.store.engine.engine import insert_rows
 from ampmon_server.store.engine.numbers import INTEGER_MAX
+from ampmon_server.store.engine.rows import insert_rows
 from ampmon_server.store.pages.pyramid import LEVELS
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.schema.tables import scalar_pages, scalar_rollups

@@ -25,8 +25,9 @@ from sqlalchemy import Connection, Row, and_, insert, select
 
 from ampmon_server.model.aggregates.updates import count
 from ampmon_server.store.engine import engine, postgresql
-from ampmon_server.store.engine.engine import Calls, fetch, insert_rows, reads, writes
+from ampmon_server.store.engine.engine import Calls, reads, writes
 from ampmon_server.store.engine.numbers import KINDS, join
+from ampmon_server.store.engine.rows import fetch, insert_rows
 from ampmon_server.store.pages import ranges
 from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import Stretch

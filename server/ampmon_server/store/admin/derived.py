@@ -15,8 +15,8 @@ from sqlalchemy import Connection, Table, bindparam, select
 from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.store.admin.defect import REPAIR, RESTORE, Defect
 from ampmon_server.store.engine import postgresql
-from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import Damaged
+from ampmon_server.store.engine.rows import fetch, insert_rows
 from ampmon_server.store.pages import pyramid as levels
 from ampmon_server.store.pages.pyramid import BITS, TOP
 from ampmon_server.store.pages.ranges import Range

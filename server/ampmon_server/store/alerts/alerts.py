@@ -16,8 +16,9 @@ from ampmon_server.alerting.messages import Found, Subject, message
 from ampmon_server.alerting.targets import Alerts
 from ampmon_server.store.alerts import mutes, outbox
 from ampmon_server.store.alerts.outbox import subject_of
-from ampmon_server.store.engine.engine import insert_rows, now_us
+from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.engine.rows import insert_rows
 from ampmon_server.store.schema.tables import alerts, runs
 from ampmon_server.store.streams.state import Advance, move_on
 

@@ -1,4 +1,4 @@
-"""Runs transactions on SQLite or PostgreSQL, and reads and inserts rows fast."""
+"""Runs transactions on SQLite or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -6,26 +6,12 @@ import random
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import lru_cache, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import (
-    URL,
-    BigInteger,
-    Column,
-    Connection,
-    Dialect,
-    Double,
-    Engine,
-    LargeBinary,
-    Select,
-    SmallInteger,
-    Table,
-)
-from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -44,16 +30,6 @@ _ENGINES = {"sqlite": sqlite, "postgresql": postgresql}
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
-
-Row = tuple[Any, ...]
-
-_ARRAYS: dict[type, str] = {
-    BigInteger: "bigint[]",
-    SmallInteger: "smallint[]",
-    Double: "double precision[]",
-    LargeBinary: "bytea[]",
-}
-"""PostgreSQL array types by column type. All others use text[], because a cast to varchar(n) truncates silently."""
 
 
 def now_us() -> int:
@@ -178,78 +154,3 @@ def writes(
         return write(self._engine, lambda connection: function(connection, *given, **named))
 
     return method
-
-
-# -- rows --------------------------------------------------------------------------------------------------------------
-
-
-def fetch(
-    connection: Connection, statement: Select[Any], parameters: Mapping[str, Any] | None = None
-) -> list[tuple[Any, ...]]:
-    """Return all rows as the driver's plain tuples, several times faster than SQLAlchemy's named rows."""
-    cursor = connection.execute(statement, parameters).cursor
-    return [] if cursor is None else cursor.fetchall()  # type: ignore[return-value]
-
-
-def insert_rows(
-    connection: Connection, table: Table, rows: Sequence[Row], *, replace: bool = False
-) -> None:
-    """Insert whole rows of one run, ``run_id`` first. A stored row with the same key stays, unless ``replace``.
-
-    Of several rows with one key, the first is kept, or the last with ``replace``. Rows are tuples in column order:
-    building a dict for each would halve the rate of ingest.
-    """
-    if not rows:
-        return
-    if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql(_row_by_row(table, replace), list(rows))
-        return
-    if replace:
-        rows = _last_of_each_key(table, rows)
-    _, *columns = zip(*rows, strict=True)
-    statement = _all_at_once(table, replace, connection.dialect)
-    connection.exec_driver_sql(statement, (rows[0][0], *map(list, columns)))
-
-
-@lru_cache(maxsize=64)
-def _row_by_row(table: Table, replace: bool) -> str:
-    keys = [column.name for column in table.primary_key]
-    statement = sqlite_insert(table)
-    if not replace:
-        statement = statement.on_conflict_do_nothing(index_elements=keys)
-    else:
-        changed = {column.name: statement.excluded[column.name] for column in _values(table)}
-        statement = statement.on_conflict_do_update(index_elements=keys, set_=changed)
-    return str(statement.compile(dialect=sqlite_dialect()))
-
-
-@lru_cache(maxsize=64)
-def _all_at_once(table: Table, replace: bool, dialect: Dialect) -> str:
-    """A statement with one array per column, for rows of one run. Twice as fast as a statement per row.
-
-    COPY into a temporary table is faster from about 1000 rows on, but most batches are smaller, and then it is slower.
-    """
-    quote = dialect.identifier_preparer.quote
-    columns = [quote(column.name) for column in table.columns]
-    arrays = ", ".join(f"%b::{_array(column)}" for column in list(table.columns)[1:])
-    keys = ", ".join(quote(column.name) for column in table.primary_key)
-    changed = ", ".join(f"{quote(c.name)} = excluded.{quote(c.name)}" for c in _values(table))
-    return (
-        f"INSERT INTO {quote(table.name)} ({', '.join(columns)}) "
-        f"SELECT %b::bytea, batch.* FROM unnest({arrays}) AS batch "
-        f"ON CONFLICT ({keys}) DO " + (f"UPDATE SET {changed}" if replace else "NOTHING")
-    )
-
-
-def _array(column: Column[Any]) -> str:
-    return next((name for kind, name in _ARRAYS.items() if isinstance(column.type, kind)), "text[]")
-
-
-def _values(table: Table) -> list[Column[Any]]:
-    return [column for column in table.columns if not column.primary_key]
-
-
-def _last_of_each_key(table: Table, rows: Sequence[Row]) -> list[Row]:
-    """The last row of each key. PostgreSQL refuses to change a row twice in one statement."""
-    places = [place for place, column in enumerate(table.columns) if column.primary_key]
-    return list({tuple(row[place] for place in places): row for row in rows}.values())

@@ -11,9 +11,9 @@ from sqlalchemy import Connection, bindparam, select
 
 from ampmon import wire
 from ampmon_server.model.aggregates.updates import Counts, Rows, count_rows
-from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import BadBatch
 from ampmon_server.store.engine.numbers import split, split_pair
+from ampmon_server.store.engine.rows import fetch, insert_rows
 from ampmon_server.store.ingest.plan import Row, RowMaker, StreamBatch
 from ampmon_server.store.ingest.roster import Roster
 from ampmon_server.store.pages.pages import PAGE_BITS

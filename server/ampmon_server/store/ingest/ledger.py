@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import Connection, and_, bindparam, delete, func, select
 
 from ampmon import wire
-from ampmon_server.store.engine.engine import fetch, insert_rows
+from ampmon_server.store.engine.rows import fetch, insert_rows
 from ampmon_server.store.ingest.plan import StreamBatch
 from ampmon_server.store.ingest.roster import HeldRange, Remembered, Steps
 from ampmon_server.store.pages import ranges

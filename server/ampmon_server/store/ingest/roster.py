@@ -11,9 +11,9 @@ import orjson
 from sqlalchemy import Connection, Select, bindparam, func, select, update
 
 from ampmon import wire
-from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import BadBatch, UnknownHeader
 from ampmon_server.store.engine.numbers import json_text
+from ampmon_server.store.engine.rows import fetch, insert_rows
 from ampmon_server.store.pages.pages import Tails
 from ampmon_server.store.schema.tables import headers, streams
 from ampmon_server.store.streams.attempts import Attempt

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from sqlalchemy import BindParameter, Connection, Select, Table, bindparam, select
 
 from ampmon_server.model.aggregates.merging import starts_of
-from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import Damaged
+from ampmon_server.store.engine.rows import fetch, insert_rows
 from ampmon_server.store.pages.packing import compress, decompress
 from ampmon_server.store.pages.pyramid import Key, bound, key_is
 

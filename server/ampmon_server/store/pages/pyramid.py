@@ -28,8 +28,8 @@ from sqlalchemy import (
 
 from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.series import Ints
-from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.errors import Damaged
+from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.pages.packing import compress, decompress
 from ampmon_server.store.pages.ranges import Range
 

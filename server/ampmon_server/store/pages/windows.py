@@ -18,8 +18,8 @@ import numpy.typing as npt
 from sqlalchemy import Connection
 
 from ampmon_server.model.aggregates.merging import Cells, joined
-from ampmon_server.store.engine.engine import insert_rows
 from ampmon_server.store.engine.numbers import INTEGER_MAX
+from ampmon_server.store.engine.rows import insert_rows
 from ampmon_server.store.pages import ranges
 from ampmon_server.store.pages.pyramid import BITS, LEVELS, TOP, Key, Pyramid, steps_of
 from ampmon_server.store.pages.ranges import Range

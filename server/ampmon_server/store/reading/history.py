@@ -9,8 +9,8 @@ from sqlalchemy import Connection, select
 
 from ampmon_server.analysis.policy.history import UPDATES_MAX, History
 from ampmon_server.model.case import LOST
-from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.runs import cases
 from ampmon_server.store.samples import samples
 from ampmon_server.store.schema.tables import skips

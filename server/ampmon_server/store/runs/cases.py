@@ -24,7 +24,8 @@ from ampmon_server.model.case import (
 )
 from ampmon_server.model.series import GradientSeries, empty_gradients, join_samples, take_samples
 from ampmon_server.store.alerts import judgements
-from ampmon_server.store.engine.engine import fetch, now_us
+from ampmon_server.store.engine.engine import now_us
+from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.runs import events, runs
 from ampmon_server.store.samples import parameter_rollups, samples

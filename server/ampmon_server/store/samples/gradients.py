@@ -16,8 +16,8 @@ from sqlalchemy import Connection, Delete, Select, Table, and_, bindparam, delet
 
 from ampmon.numerics.histogram import headroom_bits
 from ampmon_server.model.series import Ints, combine_shards
-from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.numbers import split
+from ampmon_server.store.engine.rows import fetch, insert_rows
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample, Stack
 from ampmon_server.store.samples import totals

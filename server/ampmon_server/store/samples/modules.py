@@ -11,8 +11,8 @@ from sqlalchemy import Connection, select
 from ampmon import wire
 from ampmon.numerics.histogram import Statistics, headroom_bits
 from ampmon_server.model.series import Floats, ModuleSample
-from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, split
+from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.schema.tables import headers, module_blocks

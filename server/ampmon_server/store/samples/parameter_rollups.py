@@ -20,9 +20,9 @@ from ampmon_server.model.aggregates import parameters as of_parameters
 from ampmon_server.model.aggregates.merging import Cells, Layout, joined
 from ampmon_server.model.parameter_statistics import ColumnOf
 from ampmon_server.model.series import Ints
-from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.numbers import INTEGER_MAX
+from ampmon_server.store.engine.rows import fetch, insert_rows
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.samples.blocks import Change, next_step, reading

@@ -26,9 +26,9 @@ from ampmon_server.model.series import (
     join_samples,
     take_samples,
 )
-from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX
+from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.pages.pyramid import Pyramid

@@ -20,9 +20,9 @@ from sqlalchemy import (
 )
 
 from ampmon import wire
-from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import BadBatch, UnknownHeader
 from ampmon_server.store.engine.numbers import INTEGER_MAX, json_text
+from ampmon_server.store.engine.rows import fetch, insert_rows
 from ampmon_server.store.schema.tables import attempts, events, ledger, streams
 from ampmon_server.store.streams.state import RunState
 

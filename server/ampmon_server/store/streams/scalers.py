@@ -14,9 +14,9 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, selec
 
 from ampmon import wire
 from ampmon_server.model.series import Flags, Ints
-from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX
+from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.pages.packing import compress, decompress
 from ampmon_server.store.pages.pages import edge_of
 from ampmon_server.store.schema.tables import headers, ledger, runs, streams

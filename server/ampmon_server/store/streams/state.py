@@ -12,8 +12,8 @@ from sqlalchemy import ColumnElement, Connection, bindparam, func, or_, select, 
 
 from ampmon import wire
 from ampmon_server.model.aggregates.updates import Counts
-from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.engine.rows import fetch, insert_rows
 from ampmon_server.store.schema.tables import runs, streams
 
 

@@ -8,7 +8,7 @@ import orjson
 from sqlalchemy import Connection, func, select
 
 from ampmon.wire import COUNT_MAX
-from ampmon_server.store.engine.engine import fetch
+from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.schema.tables import attempts, events, streams
 
 

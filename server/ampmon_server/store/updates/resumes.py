@@ -13,7 +13,7 @@ import orjson
 from sqlalchemy import Connection, bindparam, select
 
 from ampmon_server.model.series import Forgotten, Resume
-from ampmon_server.store.engine.engine import fetch
+from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.schema.tables import events
 from ampmon_server.store.streams.scalers import Scaler
 

@@ -18,8 +18,8 @@ from ampmon.wire import SCALAR_NAMES_MAX
 from ampmon_server.model.aggregates import scalars as cells_of
 from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.model.aggregates.scalars import LAYOUT, ROWS, Rows
-from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.numbers import INTEGER_MAX, split
+from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.pages.pages import PAGE_BITS, PagedSeries, Tails, last_of_each_step
 from ampmon_server.store.pages.pyramid import TOP, Key, Pyramid
 from ampmon_server.store.pages.ranges import Range

@@ -18,8 +18,8 @@ from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import LAYOUT, ROWS, Counts, Rows, count, of_rows
 from ampmon_server.model.aggregates.updates import empty as no_cells
 from ampmon_server.model.series import Ints
-from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.numbers import INTEGER_MAX, split
+from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.pages import ranges
 from ampmon_server.store.pages.pages import PAGE_BITS, PagedSeries, joined, last_of_each_step
 from ampmon_server.store.pages.pyramid import Pyramid
