@@ -13,8 +13,8 @@ import pytest
 
 import waiting
 from ampmon_server.alerting.deliver import DEADLINE_S, guarding, is_public
-from ampmon_server.alerting.delivery import TROUBLES, DeliveryOutcome, deliver, words
-from ampmon_server.alerting.messages import trial
+from ampmon_server.alerting.delivery import deliver, words
+from ampmon_server.alerting.messages import TROUBLES, DeliveryOutcome, trial
 from ampmon_server.alerting.targets import Target
 from ampmon_server.cli import main
 from receiver import Receiver, receiving, written

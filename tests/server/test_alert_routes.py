@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server.alerting.delivery import DeliveryOutcome
+from ampmon_server.alerting.messages import DeliveryOutcome
 from ampmon_server.alerting.targets import After, AlertPolicy, Target
 from ampmon_server.cli import main
 from ampmon_server.http.app import create_app

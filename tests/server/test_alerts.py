@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select, update
 
 from ampmon import wire
-from ampmon_server.alerting.delivery import DeliveryOutcome, Trouble
+from ampmon_server.alerting.messages import DeliveryOutcome, Trouble
 from ampmon_server.alerting.targets import After, AlertPolicy, Target
 from ampmon_server.store import Judgement, Mute, NotFound, Store
 from ampmon_server.store.alerts import outbox

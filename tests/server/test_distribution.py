@@ -15,7 +15,7 @@ from sqlalchemy import UniqueConstraint, make_url
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server.alerting.delivery import DeliveryOutcome
+from ampmon_server.alerting.messages import DeliveryOutcome
 from ampmon_server.alerting.targets import Target
 from ampmon_server.background import upkeep
 from ampmon_server.charts import FIGURES

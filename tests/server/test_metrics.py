@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server.alerting.delivery import TROUBLES, DeliveryOutcome
+from ampmon_server.alerting.messages import TROUBLES, DeliveryOutcome
 from ampmon_server.alerting.targets import Target
 from ampmon_server.http.app import create_app
 from ampmon_server.http.metrics import Reason

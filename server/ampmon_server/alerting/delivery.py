@@ -5,29 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
-from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
 from ampmon.system import interpreter
 from ampmon_server.alerting.deliver import DEADLINE_S
-from ampmon_server.alerting.messages import Message
+from ampmon_server.alerting.messages import DeliveryOutcome, Message, Trouble
 from ampmon_server.alerting.targets import Target
 
-
-Trouble = Literal[
-    "failed",
-    "missing",
-    "private",
-    "redirect",
-    "refused",
-    "removed",
-    "slow",
-    "unreachable",
-    "unusable",
-]
-"""Why a message was not delivered; docs/alerts.md explains each."""
-TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
 
 _WORDS: dict[Trouble, str] = {
     "failed": "the sending process failed",
@@ -43,13 +28,6 @@ _WORDS: dict[Trouble, str] = {
 
 _PASSED = ("PATH", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "SYSTEMROOT")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
-
-
-class DeliveryOutcome(NamedTuple):
-    """The outcome of a delivery. ``trouble`` is None if it was sent; ``status`` is the receiver's, None if unknown."""
-
-    trouble: Trouble | None = None
-    status: int | None = None
 
 
 class _Answer(msgspec.Struct):

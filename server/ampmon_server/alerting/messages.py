@@ -1,11 +1,11 @@
-"""The text of alert messages. Names in it come from users, so `plain` removes markup and mentions."""
+"""The text of alert messages, and the outcomes of sending them. In names, `plain` removes markup and mentions."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -31,6 +31,28 @@ class Message(NamedTuple):
     title: str
     body: str
     kind: Kind
+
+
+Trouble = Literal[
+    "failed",
+    "missing",
+    "private",
+    "redirect",
+    "refused",
+    "removed",
+    "slow",
+    "unreachable",
+    "unusable",
+]
+"""Why a message was not delivered; docs/alerts.md explains each."""
+TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
+
+
+class DeliveryOutcome(NamedTuple):
+    """The outcome of a delivery. ``trouble`` is None if it was sent; ``status`` is the receiver's, None if unknown."""
+
+    trouble: Trouble | None = None
+    status: int | None = None
 
 
 class Subject(NamedTuple):

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from ampmon_server.alerting.delivery import DeliveryOutcome, Trouble, deliver, words
+from ampmon_server.alerting.delivery import deliver, words
+from ampmon_server.alerting.messages import DeliveryOutcome, Trouble
 from ampmon_server.alerting.targets import Alerts, Target
 from ampmon_server.background.bus import Bus
 from ampmon_server.background.writer import QueueFull, Writer

@@ -19,7 +19,8 @@ from ampmon.errors import AmpmonError, ConfigurationError
 from ampmon.identity.attempt import owner
 from ampmon.system.plain import plain
 from ampmon_server.alerting import messages
-from ampmon_server.alerting.delivery import DeliveryOutcome, deliver, words
+from ampmon_server.alerting.delivery import deliver, words
+from ampmon_server.alerting.messages import DeliveryOutcome
 from ampmon_server.alerting.targets import Alerts, BadAlerts, Target, read
 from ampmon_server.client import ApiClient, ClientError, RequestRefused
 from ampmon_server.client.answering import held_token, running

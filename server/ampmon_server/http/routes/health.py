@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from starlette.responses import PlainTextResponse, Response
 
-from ampmon_server.alerting.delivery import TROUBLES
+from ampmon_server.alerting.messages import TROUBLES
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.problems import problem
 from ampmon_server.http.routes.answers import json_answer, tagged_json

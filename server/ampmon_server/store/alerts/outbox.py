@@ -21,8 +21,7 @@ from sqlalchemy import (
 )
 
 from ampmon_server.alerting.deliver import DEADLINE_S
-from ampmon_server.alerting.delivery import DeliveryOutcome, Trouble
-from ampmon_server.alerting.messages import Message, Subject, together
+from ampmon_server.alerting.messages import DeliveryOutcome, Message, Subject, Trouble, together
 from ampmon_server.alerting.targets import Target
 from ampmon_server.store.alerts import mutes
 from ampmon_server.store.engine.engine import now_us
