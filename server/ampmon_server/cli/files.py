@@ -18,9 +18,8 @@ from ampmon import __version__
 from ampmon.errors import ConfigurationError
 from ampmon.system.plain import plain
 from ampmon_server.charts import RUN_FIGURES
-from ampmon_server.cli import which
 from ampmon_server.cli.progress import progress
-from ampmon_server.client import ApiClient
+from ampmon_server.client import ApiClient, answering
 from ampmon_server.exchange.formats import FORMATS, Format, Table, columnar
 from ampmon_server.model.names import file_name
 from ampmon_server.report import gather, page
@@ -35,7 +34,7 @@ Count: TypeAlias = Callable[[int], object]
 def export(arguments: argparse.Namespace) -> None:
     """Write a run's rows for pandas, DuckDB or a spreadsheet, and print the file's size."""
     kind, what = _format(arguments), arguments.what
-    with which.chosen(arguments) as (server, run):
+    with answering.chosen(arguments) as (server, run):
         file = arguments.output or Path(f"{file_name(run.name)}-{what}.{kind}")
         to_stdout = str(file) == "-"
         opened = nullcontext(sys.stdout.buffer) if to_stdout else _opened(file, arguments.force)
@@ -48,7 +47,7 @@ def export(arguments: argparse.Namespace) -> None:
 
 def report(arguments: argparse.Namespace) -> None:
     """Write a run as one file that opens without a server, and print its name and size."""
-    with which.chosen(arguments) as (server, run):
+    with answering.chosen(arguments) as (server, run):
         file = arguments.output or Path(f"{file_name(run.name)}.html")
         with _opened(file, arguments.force) as output:
             output.write(_report(server, run.run_id).encode())
@@ -57,7 +56,7 @@ def report(arguments: argparse.Namespace) -> None:
 
 def bundle(arguments: argparse.Namespace) -> None:
     """Pack a run and the versions of this installation into one file, and print its name and size."""
-    with which.chosen(arguments) as (server, run):
+    with answering.chosen(arguments) as (server, run):
         file = arguments.output or Path(f"{file_name(run.name)}.ampmon.zip")
         with _opened(file, arguments.force) as output:
             _pack(server, run.run_id, output)

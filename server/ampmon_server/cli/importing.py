@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ampmon import wire
 from ampmon.system.installing import install
 from ampmon.system.plain import plain
-from ampmon_server.cli import which
+from ampmon_server.client import answering
 from ampmon_server.exchange import events, exported
 from ampmon_server.exchange.logs import CannotImport, read_log
 from ampmon_server.exchange.sending import log_batches, name_of, send
@@ -18,7 +18,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Store the files as a new run and print its name."""
     name = arguments.name or name_of(arguments.files[0])
     try:
-        with which.asked(arguments) as server:
+        with answering.asked(arguments) as server:
             records = send(server.url, server.token, _batches(arguments, name))
     except ModuleNotFoundError as missing:
         if missing.name not in {"pyarrow", "tensorboard"}:

@@ -5,18 +5,20 @@ Such a server serves the data directory on a free port of 127.0.0.1 while a comm
 
 from __future__ import annotations
 
+import argparse
 import socket
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from uuid import UUID
 
 from ampmon.config import RunOptions, resolve, server_address
 from ampmon.errors import AmpmonError, ConfigurationError
 from ampmon.system import private
+from ampmon_server.client.answers import Run, choose
 from ampmon_server.client.client import ApiClient, ClientError, RequestRefused
 from ampmon_server.client.spool_import import SpoolImport, waiting
 from ampmon_server.http.address import address_written
@@ -91,6 +93,25 @@ def _token(settings: Settings, options: RunOptions) -> str:
         raise ClientError(
             f"{file}: {why}; name the server's --data-dir or --token-file, or set AMPMON_TOKEN"
         ) from None
+
+
+# -- what a command names ----------------------------------------------------------------------------------------------
+
+
+def asked(
+    arguments: argparse.Namespace, *, for_long: bool = False
+) -> AbstractContextManager[ApiClient]:
+    """The server that the options name, as `answering` finds it."""
+    return answering(arguments.url, arguments.data_dir, arguments.token_file, for_long=for_long)
+
+
+@contextmanager
+def chosen(
+    arguments: argparse.Namespace, *, for_long: bool = False
+) -> Iterator[tuple[ApiClient, Run]]:
+    """Yield the server, and the run that the argument names. Raises ClientError."""
+    with asked(arguments, for_long=for_long) as server:
+        yield server, choose(server, arguments.run)
 
 
 # -- a server of its own -----------------------------------------------------------------------------------------------

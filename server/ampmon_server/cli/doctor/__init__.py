@@ -11,10 +11,8 @@ from importlib.util import find_spec
 
 from ampmon.errors import AmpmonError, ConfigurationError
 from ampmon.wire import Severity
-from ampmon_server.cli import which
 from ampmon_server.cli.doctor import explaining
-from ampmon_server.client import ApiClient, choose
-from ampmon_server.client.answering import filled
+from ampmon_server.client import ApiClient, answering, choose
 from ampmon_server.client.answers import Diagnosed, Simulated, read
 from ampmon_server.exchange.logs import read_log
 from ampmon_server.exchange.sending import log_batches, name_of, send
@@ -94,7 +92,7 @@ def _diagnose(arguments: argparse.Namespace) -> int:
 def _asked(arguments: argparse.Namespace) -> Iterator[ApiClient]:
     """Yield the server that has the run. For a log, start a temporary server that holds the log as a run."""
     if arguments.log is None:
-        with which.asked(arguments) as server:
+        with answering.asked(arguments) as server:
             yield server
         return
     log = read_log(arguments.log, arguments.log_of)
@@ -104,7 +102,7 @@ def _asked(arguments: argparse.Namespace) -> Iterator[ApiClient]:
         "steps between them are estimates",
         file=sys.stderr,
     )
-    with filled(lambda url, token: send(url, token, batches)) as server:
+    with answering.filled(lambda url, token: send(url, token, batches)) as server:
         yield server
 
 

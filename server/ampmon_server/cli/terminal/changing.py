@@ -6,21 +6,20 @@ import argparse
 import sys
 
 from ampmon.system.plain import plain
-from ampmon_server.cli import which
 from ampmon_server.cli.terminal.answers import SummaryAnswer
-from ampmon_server.client import ClientError, choose
+from ampmon_server.client import ClientError, answering, choose
 from ampmon_server.client.answers import Run, read
 from ampmon_server.model.words import plural
 
 
 def rename(arguments: argparse.Namespace) -> None:
-    with which.chosen(arguments) as (server, run):
+    with answering.chosen(arguments) as (server, run):
         server.patch(f"/runs/{run.run_id}", {"name": arguments.name})
         print(f"renamed {_named(run)} to {arguments.name}")
 
 
 def tag(arguments: argparse.Namespace) -> None:
-    with which.chosen(arguments) as (server, run):
+    with answering.chosen(arguments) as (server, run):
         path = f"/runs/{run.run_id}"
         had = read(server.get(path), SummaryAnswer).tags
         both = dict.fromkeys([*had, *arguments.tags])
@@ -31,7 +30,7 @@ def tag(arguments: argparse.Namespace) -> None:
 
 
 def archive(arguments: argparse.Namespace) -> None:
-    with which.asked(arguments) as server:
+    with answering.asked(arguments) as server:
         runs = [choose(server, each, archived_first=arguments.undo) for each in arguments.runs]
         for each in runs:
             server.patch(f"/runs/{each.run_id}", {"archived": not arguments.undo})
@@ -39,7 +38,7 @@ def archive(arguments: argparse.Namespace) -> None:
 
 
 def delete(arguments: argparse.Namespace) -> None:
-    with which.asked(arguments) as server:
+    with answering.asked(arguments) as server:
         runs = {each.run_id: each for each in (choose(server, name) for name in arguments.runs)}
         if not arguments.yes:
             _confirm(list(runs.values()))

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ampmon.system.plain import plain
-from ampmon_server.cli import which
 from ampmon_server.cli.terminal.answers import (
     LoggedNames,
     RunListAnswer,
@@ -20,7 +19,7 @@ from ampmon_server.cli.terminal.answers import (
     underflow_of,
     value_of,
 )
-from ampmon_server.client import ApiClient
+from ampmon_server.client import ApiClient, answering
 from ampmon_server.client.answers import Diagnosed, read
 from ampmon_server.client.sketch import sketch
 from ampmon_server.model.words import NONE, count, percent, plural
@@ -45,7 +44,7 @@ LOGGED_MAX = 6
 def runs(arguments: argparse.Namespace) -> None:
     """Print the list of runs, as a table or as JSON."""
     query = _query(arguments)
-    with which.asked(arguments) as server:
+    with answering.asked(arguments) as server:
         body = server.get("/runs", query)
         listed = read(body, RunListAnswer)
         filtered = bool(set(query) - {"limit"})
@@ -128,7 +127,7 @@ def _id_length(ids: Sequence[str]) -> int:
 
 def show(arguments: argparse.Namespace) -> None:
     """Print a run: its state, its numbers, and its findings with their fixes."""
-    with which.chosen(arguments) as (server, run):
+    with answering.chosen(arguments) as (server, run):
         path = f"/runs/{run.run_id}"
         body, diagnosis = server.get(path), server.get(f"{path}/diagnosis")
         if arguments.json:

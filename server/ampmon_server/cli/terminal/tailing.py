@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ampmon.system.plain import plain
-from ampmon_server.cli import which
 from ampmon_server.cli.doctor.printing import SHAPES
 from ampmon_server.cli.terminal.answers import (
     scale_now,
@@ -22,7 +21,7 @@ from ampmon_server.cli.terminal.answers import (
     value_of,
 )
 from ampmon_server.cli.terminal.following import Moment, News, RunFollower
-from ampmon_server.client import ApiClient, ClientError, RequestRefused
+from ampmon_server.client import ApiClient, ClientError, RequestRefused, answering
 from ampmon_server.model.words import SPACE, count, percent, plural
 
 
@@ -38,7 +37,7 @@ STATUS_STYLES = {"running": "green", "silent": "yellow", "crashed": "bold red"}
 def run(arguments: argparse.Namespace) -> None:
     """Follow a run to its end."""
     console = Console(highlight=False)
-    with which.chosen(arguments, for_long=True) as (server, run):
+    with answering.chosen(arguments, for_long=True) as (server, run):
         if arguments.follow or not console.is_terminal or console.is_dumb_terminal:
             _print_lines(server, run.run_id, arguments.every)
         else:
