@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ampmon_server.analysis.diagnosis.updates import calibrated_from
 from ampmon_server.model.case import LOST, ScalerCase, Skip
 
 
@@ -113,15 +112,14 @@ def _update(step: int, rows: Iterable[Skip], sizes: _Sizes) -> SkippedUpdate:
     )
 
 
-def of_origin(scaler: ScalerCase, origin: str) -> tuple[Sequence[SkippedUpdate], str | None]:
-    """Return the newest skipped updates that began at ``origin``, and the module that was most often the first.
+def of_origin(
+    scaler: ScalerCase, origin: str, since: int = 0
+) -> tuple[Sequence[SkippedUpdate], str | None]:
+    """Return the skipped updates from step ``since`` on that began at ``origin``, and their most frequent module.
 
-    Backward overflows during calibration do not count, because any gradient overflows at a scale that is too large.
     An update of unknown origin whose loss was not finite counts for the most frequent origin of such updates.
     """
-    since = int(scaler.recent["first"][0])
-    if origin == "backward":
-        since = max(since, calibrated_from(scaler))
+    since = max(since, int(scaler.recent["first"][0]))
     newest = [each for each in skipped_updates(scaler) if each.step >= since]
     lost = Counter(each.origin for each in newest if each.loss == LOST and each.origin)
     unseen = None if lost and lost.most_common(1)[0][0] == origin else origin

@@ -8,6 +8,7 @@ from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.ledger import of_origin
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.fixes import LAYER_IN_FP32
+from ampmon_server.analysis.diagnosis.updates import calibrated_from
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count
@@ -30,7 +31,8 @@ MOST = 0.6
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     """Yield a notice, which takes the severity of what it explains."""
-    began, module = of_origin(scaler, "backward")
+    # During calibration, any gradient overflows, because the scale is too large.
+    began, module = of_origin(scaler, "backward", calibrated_from(scaler))
     found = [each for each in began if each.module]
     at_it = [each for each in found if each.module == module]
     if module is None or len(at_it) < RECURRING or len(at_it) < MOST * len(found):
