@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from ampmon_server.analysis.policy import simulate
-from ampmon_server.analysis.policy.advice import advise, sentence
+from ampmon_server.analysis.policy.advice import advise
 from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.replay import Replay, ReplayOutcome
 from ampmon_server.analysis.policy.scalers import DEFAULTS, TORCH, Kind, Setting, changed, recorded
 from ampmon_server.analysis.policy.simulate import Simulator
-from ampmon_server.analysis.policy.simulation import Recommended, Skips
+from ampmon_server.analysis.policy.simulation import Recommended, Skips, sentence
 from ampmon_server.model.case import ScalePolicy
 from ampmon_server.model.series import empty_gradients
 from made_cases import samples_of

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ampmon_server.analysis.policy.advice import sentence
 from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.analysis.policy.scalers import KINDS, Setting, changed
-from ampmon_server.analysis.policy.simulation import Path
+from ampmon_server.analysis.policy.simulation import Path, sentence
 from ampmon_server.charts.parts.layout import (
     around,
     empty,

@@ -8,10 +8,10 @@ from dataclasses import replace
 import msgspec
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.policy.advice import has_no_gain, sentence
 from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.scalers import changed
 from ampmon_server.analysis.policy.simulate import Simulator
+from ampmon_server.analysis.policy.simulation import has_no_gain, sentence
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import RANKS
 from ampmon_server.model.words import count

@@ -11,8 +11,7 @@ from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.analysis.policy.scalers import Setting, changed, recorded
 from ampmon_server.analysis.policy.simulate import Simulator
-from ampmon_server.analysis.policy.simulation import Recommended, Simulation
-from ampmon_server.model.words import count, percent, plural
+from ampmon_server.analysis.policy.simulation import Recommended, Simulation, sentence
 
 
 INTERVALS = (100, 200, 500, 1000, 2000, 5000)
@@ -25,10 +24,6 @@ SUBNORMAL_WEIGHT = 0.1
 
 GAIN_LEAST = 0.002
 """The least gain, as a share of the computation, that is worth a change."""
-
-
-LESS = 0.9
-"""A setting that leaves at least this part of the skips, zeros and subnormal elements gains hardly anything."""
 
 CALM = 500
 """A scale at which at most one update in this many overflows is a good initial scale."""
@@ -61,42 +56,6 @@ def advise(simulator: Simulator, recommended: Recommended) -> Advice:
         return Advice(was.setting, "No tested setting is clearly better.", "", was)
     code = in_settings_of(policy, best.setting.code(policy))
     return Advice(best.setting, sentence(was, best), code, best, recommended.standing(same=False))
-
-
-def has_no_gain(was: Simulation, would: Simulation) -> bool:
-    """Whether a setting hardly reduces any of: skips, subnormal elements, zeros."""
-    before, after = [was.skips.expected], [would.skips.expected]
-    if was.lost is not None and would.lost is not None:
-        before += [was.lost.subnormal.expected, was.lost.zero.expected]
-        after += [would.lost.subnormal.expected, would.lost.zero.expected]
-    return all(now >= LESS * then for then, now in zip(before, after, strict=True))
-
-
-def sentence(was: Simulation, would: Simulation) -> str:
-    """Compare a simulation with the recorded run. A wide band is conclusive if the recorded skips are outside it."""
-    if would.ended is not None:
-        return f"Training would have ended: {would.ended}."
-    if was.setting == would.setting:
-        return f"{plural(was.skips.low, 'skip')} in {plural(was.updates, 'step')}, as recorded; {_lost(was)}."
-    skips, recorded = would.skips, was.skips.low
-    lost = "" if was.lost is None else f"; {_lost(would)}"
-    if lost and _lost(would) != _lost(was):
-        lost += f" instead of {_lost(was)}"
-    instead = f"{count(skips.low)} to {count(skips.high)} skips instead of {count(recorded)}{lost}."
-    if skips.known:
-        expected = round(skips.expected)
-        about = f"About {plural(expected, 'skip')}" if expected else "Few or no skips"
-        band = f"({count(skips.low)} to {count(skips.high)})"
-        return f"{about} {band} instead of {count(recorded)}{lost}."
-    if skips.low <= recorded <= skips.high:
-        return f"Inconclusive, because there is too little data at these scales: {instead}"
-    return instead
-
-
-def _lost(of: Simulation) -> str:
-    if of.lost is None:
-        return "shares of the gradient unknown"
-    return f"{percent(of.lost.subnormal.expected)} subnormal, {percent(of.lost.zero.expected)} zero"
 
 
 def _is_sure(simulation: Simulation) -> bool:

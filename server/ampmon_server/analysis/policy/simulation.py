@@ -1,4 +1,4 @@
-"""What a policy makes of a run: skips, updates at each scale and lost elements. Also what the findings recommend."""
+"""What a policy makes of a run, in numbers and in words, and what the findings of the run recommend."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 from ampmon.wire import Finding
 from ampmon_server.analysis.policy.scalers import Setting
 from ampmon_server.model.series import Floats, Ints
+from ampmon_server.model.words import count, percent, plural
 
 
 BAND_SHARE, BAND_LEAST = 0.3, 3
 """A band that is wider than this share of the expected skips and than this many skips is inconclusive."""
+
+LESS = 0.9
+"""A setting that leaves at least this part of the skips, zeros and subnormal elements gains hardly anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,42 @@ class Simulation:
     lost: Lost | None
     ended: str | None
     path: Path | None = None
+
+
+def has_no_gain(was: Simulation, would: Simulation) -> bool:
+    """Whether a setting hardly reduces any of: skips, subnormal elements, zeros."""
+    before, after = [was.skips.expected], [would.skips.expected]
+    if was.lost is not None and would.lost is not None:
+        before += [was.lost.subnormal.expected, was.lost.zero.expected]
+        after += [would.lost.subnormal.expected, would.lost.zero.expected]
+    return all(now >= LESS * then for then, now in zip(before, after, strict=True))
+
+
+def sentence(was: Simulation, would: Simulation) -> str:
+    """Compare a simulation with the recorded run. A wide band is conclusive if the recorded skips are outside it."""
+    if would.ended is not None:
+        return f"Training would have ended: {would.ended}."
+    if was.setting == would.setting:
+        return f"{plural(was.skips.low, 'skip')} in {plural(was.updates, 'step')}, as recorded; {_lost(was)}."
+    skips, recorded = would.skips, was.skips.low
+    lost = "" if was.lost is None else f"; {_lost(would)}"
+    if lost and _lost(would) != _lost(was):
+        lost += f" instead of {_lost(was)}"
+    instead = f"{count(skips.low)} to {count(skips.high)} skips instead of {count(recorded)}{lost}."
+    if skips.known:
+        expected = round(skips.expected)
+        about = f"About {plural(expected, 'skip')}" if expected else "Few or no skips"
+        band = f"({count(skips.low)} to {count(skips.high)})"
+        return f"{about} {band} instead of {count(recorded)}{lost}."
+    if skips.low <= recorded <= skips.high:
+        return f"Inconclusive, because there is too little data at these scales: {instead}"
+    return instead
+
+
+def _lost(of: Simulation) -> str:
+    if of.lost is None:
+        return "shares of the gradient unknown"
+    return f"{percent(of.lost.subnormal.expected)} subnormal, {percent(of.lost.zero.expected)} zero"
 
 
 @dataclass(frozen=True, slots=True)
