@@ -20,11 +20,11 @@ from ampmon_server.model.case import (
     Case,
     ParameterCase,
     RunEvent,
-    ScalePolicy,
     ScalerCase,
     Skip,
     SkipCulprit,
 )
+from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import (
     Floats,
     GradientSeries,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ampmon_server.analysis.diagnosis.rules import scheduler_ahead
 from ampmon_server.analysis.policy.languages import in_settings_of
-from ampmon_server.model.case import ScalePolicy
+from ampmon_server.model.scale_policy import ScalePolicy
 from campaigns import frameworks
 from campaigns.frameworks import HERE, PYTHON, environment_of
 from recording import Recording, recordings

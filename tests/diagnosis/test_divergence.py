@@ -13,7 +13,8 @@ from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.diverged import divergence
 from ampmon_server.model.aggregates import scalars
 from ampmon_server.model.aggregates.merging import Cells, starts_of
-from ampmon_server.model.case import ScalePolicy, ScalerCase
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import Floats
 from made_cases import case, found, joined_samples, samples_of, trained
 from made_series import START

@@ -6,7 +6,7 @@ import pytest
 
 from ampmon_server.analysis.diagnosis.updates import skips_to_death
 from ampmon_server.analysis.policy.scalers import Hysteresis
-from ampmon_server.model.case import ScalePolicy
+from ampmon_server.model.scale_policy import ScalePolicy
 from made_cases import case, cells_of, found, rules_of, scaler
 
 

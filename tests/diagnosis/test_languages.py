@@ -13,7 +13,7 @@ from ampmon_server.analysis.diagnosis.rules import (
 )
 from ampmon_server.analysis.diagnosis.rules.scale import collapse_forecast, sawtooth
 from ampmon_server.analysis.policy.languages import in_settings_of
-from ampmon_server.model.case import ScalePolicy
+from ampmon_server.model.scale_policy import ScalePolicy
 
 
 OWN = "ampmon.client.scaler.GradScaler"

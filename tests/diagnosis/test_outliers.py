@@ -15,7 +15,8 @@ from ampmon_server.analysis.diagnosis.outliers import period_of
 from ampmon_server.analysis.diagnosis.updates import follows_growth
 from ampmon_server.model.aggregates import scalars
 from ampmon_server.model.aggregates.merging import Cells, starts_of
-from ampmon_server.model.case import ScalePolicy, ScalerCase
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.scale_policy import ScalePolicy
 from made_cases import (
     NAMES,
     case,

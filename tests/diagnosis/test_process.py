@@ -9,7 +9,7 @@ import pytest
 from ampmon.lints.reporter import LINTS
 from ampmon_server.analysis.diagnosis.effective import effective
 from ampmon_server.analysis.diagnosis.rules.lints import STOPPING
-from ampmon_server.model.case import ScalePolicy
+from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import Forgotten
 from made_cases import START, case, cells_of, event, found, rules_of, scaler, torch_scaler, trained
 

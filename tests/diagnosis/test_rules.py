@@ -19,7 +19,8 @@ from ampmon_server.charts import FIGURES
 from ampmon_server.model.aggregates import updates as update_cells
 from ampmon_server.model.aggregates.merging import starts_of
 from ampmon_server.model.aggregates.updates import EVENTS
-from ampmon_server.model.case import Case, ScalePolicy, ScalerCase
+from ampmon_server.model.case import Case, ScalerCase
+from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import Forgotten, empty_gradients
 from ampmon_server.model.thresholds import RANKS, Levels, Thresholds
 from made_cases import (

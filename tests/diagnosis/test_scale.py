@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ampmon_server.model.aggregates.updates import LAYOUT
-from ampmon_server.model.case import RECENT, ScalePolicy
+from ampmon_server.model.case import RECENT
+from ampmon_server.model.scale_policy import ScalePolicy
 from made_cases import cells_of, found, rules_of, scaler, torch_scaler, trained
 
 

@@ -9,7 +9,7 @@ import torch
 
 from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.scalers import Torch
-from ampmon_server.model.case import ScalePolicy
+from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import empty_gradients
 
 

@@ -16,7 +16,7 @@ from ampmon_server.analysis.policy.replay import Replay, ReplayOutcome
 from ampmon_server.analysis.policy.scalers import DEFAULTS, TORCH, Kind, Setting, changed, recorded
 from ampmon_server.analysis.policy.simulate import Simulator
 from ampmon_server.analysis.policy.simulation import Recommended, Skips, sentence
-from ampmon_server.model.case import ScalePolicy
+from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import empty_gradients
 from made_cases import samples_of
 from policy.made import history

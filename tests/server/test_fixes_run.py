@@ -22,7 +22,7 @@ from ampmon_server.analysis.diagnosis.rules.scale import (
 )
 from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.analysis.policy.scalers import Setting
-from ampmon_server.model.case import ScalePolicy
+from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.store import Store
 from recording import recording
 from scripts import run

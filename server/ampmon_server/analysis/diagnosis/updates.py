@@ -9,7 +9,8 @@ import numpy as np
 
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import MOVES
-from ampmon_server.model.case import ScalePolicy, ScalerCase
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import Flags
 
 

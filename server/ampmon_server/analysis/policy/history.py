@@ -9,7 +9,8 @@ import numpy as np
 
 from ampmon.numerics.formats import FP32
 from ampmon.numerics.histogram import headroom_bits
-from ampmon_server.model.case import ScalePolicy, ScalerCase
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import Flags, Floats, GradientSeries, Ints, take_samples
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ampmon.training.call import RULES, STOCK, Call, arguments, number, stock_arguments
-from ampmon_server.model.case import ScalePolicy
+from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.words import in_code
 
 

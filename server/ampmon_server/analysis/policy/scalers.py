@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal, TypeAlias, get_args
 
 from ampmon.numerics.formats import FP32
-from ampmon_server.model.case import ScalePolicy
+from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.words import in_code
 
 

@@ -15,7 +15,7 @@ from ampmon_server.analysis.policy.simulation import Recommended, Simulation
 from ampmon_server.analysis.whatif import Gradient
 from ampmon_server.model.aggregates.merging import Cells, Layout, aligned_span, starts_of
 from ampmon_server.model.aggregates.updates import LAYOUT
-from ampmon_server.model.case import ScalePolicy
+from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import (
     Floats,
     Ints,

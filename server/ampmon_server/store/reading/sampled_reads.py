@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 from uuid import UUID
 
-from ampmon_server.model.case import ScalePolicy
+from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import ModuleSample, ParameterSample
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.engine import Calls

@@ -13,15 +13,8 @@ from sqlalchemy import Connection, select
 
 from ampmon_server.model.aggregates.merging import NEVER, Cells
 from ampmon_server.model.aggregates.updates import of_rows
-from ampmon_server.model.case import (
-    CULPRITS,
-    RECENT,
-    SKIPS,
-    Case,
-    ParameterCase,
-    ScalePolicy,
-    ScalerCase,
-)
+from ampmon_server.model.case import CULPRITS, RECENT, SKIPS, Case, ParameterCase, ScalerCase
+from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import GradientSeries, empty_gradients, join_samples, take_samples
 from ampmon_server.store.alerts import judgements
 from ampmon_server.store.engine.engine import now_us

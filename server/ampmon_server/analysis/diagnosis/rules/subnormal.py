@@ -17,7 +17,8 @@ from ampmon_server.analysis.diagnosis.underflow import (
     underflow,
 )
 from ampmon_server.analysis.diagnosis.updates import is_set_by_hand
-from ampmon_server.model.case import INIT_SCALE, ScalerCase
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.scale_policy import INIT_SCALE
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import in_code, percent, power_of_two
 

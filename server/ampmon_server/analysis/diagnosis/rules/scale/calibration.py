@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.updates import calibrated_from, is_alive, newest_scale
-from ampmon_server.model.case import INIT_SCALE, ScalerCase
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.scale_policy import INIT_SCALE
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count, in_code, plural, power_of_two
 

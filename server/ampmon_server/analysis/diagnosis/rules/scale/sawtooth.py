@@ -18,7 +18,8 @@ from ampmon_server.analysis.diagnosis.updates import (
     whole_skips,
 )
 from ampmon_server.model.aggregates.merging import Cells
-from ampmon_server.model.case import ScalePolicy, ScalerCase
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count, percent
 
