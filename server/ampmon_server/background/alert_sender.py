@@ -19,7 +19,8 @@ from ampmon_server.alerting.messages import DeliveryOutcome, Trouble
 from ampmon_server.alerting.targets import Alerts, Target
 from ampmon_server.background.bus import Bus
 from ampmon_server.background.writer import QueueFull, Writer
-from ampmon_server.store import Store, StoreError
+from ampmon_server.store.engine.errors import StoreError
+from ampmon_server.store.reading.alarms import AlertCalls
 
 
 POLL_S = 0.5
@@ -33,7 +34,7 @@ _log = logging.getLogger(__name__)
 class AlertSender:
     """Delivers to the targets of ``alerts`` until it is cancelled. ``sent`` and ``failed`` count attempts."""
 
-    def __init__(self, store: Store, writer: Writer, bus: Bus, alerts: Alerts | None) -> None:
+    def __init__(self, store: AlertCalls, writer: Writer, bus: Bus, alerts: Alerts | None) -> None:
         self.sent = 0
         self.failed: Counter[Trouble] = Counter()
         self._store = store

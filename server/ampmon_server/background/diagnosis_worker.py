@@ -23,7 +23,9 @@ from ampmon_server.background.bus import Bus
 from ampmon_server.background.writer import QueueFull, Writer
 from ampmon_server.model.case import Case
 from ampmon_server.model.thresholds import Thresholds
-from ampmon_server.store import Judgement, NotFound, Store, StoreError
+from ampmon_server.store.alerts.judgements import Judgement
+from ampmon_server.store.engine.errors import NotFound, StoreError
+from ampmon_server.store.reading.alarms import AlertCalls
 
 
 REST, REST_MIN = 25.0, 1.0
@@ -63,7 +65,7 @@ class DiagnosisWorker:
 
     def __init__(
         self,
-        store: Store,
+        store: AlertCalls,
         writer: Writer,
         bus: Bus,
         thresholds: Thresholds,

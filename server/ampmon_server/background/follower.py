@@ -13,8 +13,9 @@ from functools import partial
 from uuid import UUID
 
 from ampmon_server.background.bus import INTERVAL_S, RUNS_KEPT_MAX, Bus
-from ampmon_server.store import Advance, Store
 from ampmon_server.store.admin.notices import PostgresNotices
+from ampmon_server.store.store import Store
+from ampmon_server.store.streams.state import Advance
 
 
 POLL_S = 1.0

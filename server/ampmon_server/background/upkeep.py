@@ -12,7 +12,8 @@ from uuid import UUID
 
 from ampmon_server.background.writer import QueueFull, Writer
 from ampmon_server.settings import Settings
-from ampmon_server.store import Failures, Keep, PruneTask, Store, StoreError
+from ampmon_server.store.admin.prune import Failures, Keep, PruneCalls, PruneTask
+from ampmon_server.store.engine.errors import StoreError
 
 
 FIRST_S, EVERY_S = 60.0, 3600.0
@@ -22,7 +23,7 @@ PAUSE = 1.0
 _log = logging.getLogger(__name__)
 
 
-async def keep_pruned(settings: Settings, store: Store, writer: Writer) -> None:
+async def keep_pruned(settings: Settings, store: PruneCalls, writer: Writer) -> None:
     """Every hour, prune as the settings say, until cancelled."""
     keep = Keep(settings.keep_rows_days, settings.keep_samples_days)
     wait = FIRST_S
@@ -38,7 +39,7 @@ async def keep_pruned(settings: Settings, store: Store, writer: Writer) -> None:
             )
 
 
-async def _sweep(store: Store, writer: Writer, keep: Keep) -> None:
+async def _sweep(store: PruneCalls, writer: Writer, keep: Keep) -> None:
     due = await asyncio.to_thread(store.due, keep)
     # Shuffle, so that runs that cannot be pruned do not block the same other runs each time.
     random.shuffle(due)
@@ -48,7 +49,7 @@ async def _sweep(store: Store, writer: Writer, keep: Keep) -> None:
             await _prune(store, writer, one)
 
 
-async def _prune(store: Store, writer: Writer, due: PruneTask) -> None:
+async def _prune(store: PruneCalls, writer: Writer, due: PruneTask) -> None:
     if not await asyncio.to_thread(store.left, due):
         return
     finding = await asyncio.to_thread(store.unsound, due.run_id)
@@ -66,7 +67,7 @@ def _unforeseen(error: Exception) -> Exception | None:
     return None if isinstance(error, StoreError) else error
 
 
-async def clear(store: Store, writer: Writer, run_id: UUID) -> None:
+async def clear(store: PruneCalls, writer: Writer, run_id: UUID) -> None:
     """Remove the data of a deleted run. The hourly pruning removes what is left if this fails."""
     with suppress(StoreError):
         await drain(writer, store.clear(run_id))

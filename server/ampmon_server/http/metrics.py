@@ -13,7 +13,7 @@ from prometheus_client import (
 )
 
 from ampmon_server.background.writer import QueueFull
-from ampmon_server.store import BadBatch, Busy, NotFound, UnknownHeader
+from ampmon_server.store.engine.errors import BadBatch, Busy, NotFound, UnknownHeader
 
 
 Reason = Literal[

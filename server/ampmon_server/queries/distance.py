@@ -10,8 +10,11 @@ from uuid import UUID
 from ampmon.wire import BASELINE
 from ampmon_server.model.aggregates.departure import BaselineBand, Departure, band, departure
 from ampmon_server.model.words import count, plural, power_of_two
-from ampmon_server.store import NotFound, Store, Stretch, Summary
+from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import KINDS, split
+from ampmon_server.store.pages.windows import Stretch
+from ampmon_server.store.runs.runs import Summary
+from ampmon_server.store.store import Store
 from ampmon_server.store.updates.logged import Name, lowest
 
 

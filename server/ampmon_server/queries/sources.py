@@ -18,7 +18,8 @@ from ampmon_server.charts.parts.source import Axis, Source, View
 from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.model.series import StepClock
 from ampmon_server.model.thresholds import Thresholds
-from ampmon_server.store import Store, Stretch
+from ampmon_server.store.pages.windows import Stretch
+from ampmon_server.store.store import Store
 from ampmon_server.store.updates.logged import Name
 
 

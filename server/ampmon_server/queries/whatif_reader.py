@@ -18,7 +18,10 @@ from ampmon_server.analysis.policy.simulation import Recommended
 from ampmon_server.analysis.whatif import SAMPLES, Gradient, levels, of_parameter, of_samples
 from ampmon_server.model.series import GradientSeries
 from ampmon_server.model.thresholds import Thresholds
-from ampmon_server.store import BadQuery, NotFound, ParameterPage, Recent, Store
+from ampmon_server.store.engine.errors import BadQuery, NotFound
+from ampmon_server.store.pages.recent import Recent
+from ampmon_server.store.samples.parameters import ParameterQuery
+from ampmon_server.store.store import Store
 
 
 KEPT_S = 60.0
@@ -79,7 +82,7 @@ def newest_samples(store: Store, run_id: UUID, stream: int | None = None) -> New
 
 def _of_parameter(store: Store, run_id: UUID, stream: int | None, name: str) -> Measured | str:
     try:
-        sampled = store.parameters(run_id, stream=stream, page=ParameterPage(name=name))
+        sampled = store.parameters(run_id, stream=stream, page=ParameterQuery(name=name))
     except NotFound:
         if not len(newest_samples(store, run_id, stream).samples):
             return NONE

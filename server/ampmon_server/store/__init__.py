@@ -22,10 +22,7 @@ from ampmon_server.store.engine.errors import (
     Unusable,
 )
 from ampmon_server.store.engine.opening import upgrade
-from ampmon_server.store.engine.paging import Paged
 from ampmon_server.store.ingest.ingest import ANYONE, Outcome, Receipt, Sender
-from ampmon_server.store.pages.recent import Recent
-from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.reading.alarms import RunAlerts
 from ampmon_server.store.runs.listing import Sort, Wanted
 from ampmon_server.store.runs.runs import Belonging, Edit, Status, Summary
@@ -35,7 +32,6 @@ from ampmon_server.store.samples.parameters import SORTS as PARAMETER_SORTS
 from ampmon_server.store.samples.parameters import ParameterQuery as ParameterPage
 from ampmon_server.store.store import Store
 from ampmon_server.store.streams.state import Advance
-from ampmon_server.store.updates.identity import Identity
 
 
 __all__ = [
@@ -51,7 +47,6 @@ __all__ = [
     "Distribution",
     "Edit",
     "Failures",
-    "Identity",
     "Judgement",
     "Keep",
     "Kept",
@@ -59,7 +54,6 @@ __all__ = [
     "NameTaken",
     "NotFound",
     "Outcome",
-    "Paged",
     "ParameterPage",
     "ParameterPart",
     "ParameterSeries",
@@ -67,14 +61,12 @@ __all__ = [
     "PruneTask",
     "Pruning",
     "Receipt",
-    "Recent",
     "RunAlerts",
     "Sender",
     "Sort",
     "Status",
     "Store",
     "StoreError",
-    "Stretch",
     "Summary",
     "Token",
     "UnknownHeader",

@@ -17,10 +17,8 @@ from ampmon_server.model.aggregates.updates import empty
 from ampmon_server.model.series import RankRows, Resume, UserSteps
 from ampmon_server.settings import Settings
 from ampmon_server.store.access import AccessCalls
-from ampmon_server.store.admin import derived, prune
 from ampmon_server.store.admin.notices import PostgresNotices
-from ampmon_server.store.admin.prune import PruneCalls, PruneTask
-from ampmon_server.store.alerts import judgements
+from ampmon_server.store.admin.prune import PruneCalls
 from ampmon_server.store.engine import engine, opening
 from ampmon_server.store.engine.engine import reads, writes
 from ampmon_server.store.engine.errors import Unusable
@@ -139,14 +137,9 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
         """Store batches in one transaction, each once or not at all. Return the receipt or the error of each."""
         return ingest_together(self._engine, self._memory, asked)
 
-    def clear(self, run_id: UUID) -> Iterator[int]:
-        """Remove the data of a deleted run, one short transaction per step, and yield how many rows each removes."""
-        return prune.prune(self._engine, PruneTask(run_id, "", deleted=True))
-
     edit = writes(runs.change)
     ask = writes(runs.ask)
     delete = writes(runs.mark_deleted)
-    keep = writes(judgements.keep)
 
     # -- reads ------------------------------------------------------------------------------------------------------
 
@@ -156,8 +149,6 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
     versions = reads(runs.read_versions)
     held = reads(state.held)
     runs = reads(listing.read_page)
-    case = reads(cases.read)
-    unsound = reads(derived.unsound)
     changes_since = reads(state.changed_since)
     changes_of = reads(state.changes_of)
     history = reads(history.read)

@@ -27,6 +27,7 @@ from sqlalchemy import (
     update,
 )
 
+from ampmon_server.store.admin import derived
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.engine import Calls, reads
 from ampmon_server.store.engine.errors import Busy
@@ -368,7 +369,12 @@ class PruneCalls(Calls):
 
     due = reads(due)
     left = reads(left)
+    unsound = reads(derived.unsound)
 
     def prune(self, one: PruneTask) -> Iterator[int]:
         """Prune a run, one short transaction per step, and yield how many rows each removes."""
         return prune(self._engine, one)
+
+    def clear(self, run_id: UUID) -> Iterator[int]:
+        """Remove the data of a deleted run, one short transaction per step, and yield how many rows each removes."""
+        return prune(self._engine, PruneTask(run_id, "", deleted=True))

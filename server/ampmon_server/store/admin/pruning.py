@@ -9,10 +9,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from ampmon_server.settings import Settings
-from ampmon_server.store.admin import derived, prune
+from ampmon_server.store.admin import prune
 from ampmon_server.store.admin.prune import PruneCalls, PruneSize, PruneTask
 from ampmon_server.store.engine import engine, opening, postgresql
-from ampmon_server.store.engine.engine import reads
 from ampmon_server.store.engine.errors import Busy
 from ampmon_server.store.engine.opening import Opened
 from ampmon_server.store.schema.tables import metadata
@@ -26,8 +25,6 @@ _INCREMENTAL = 2
 
 class Pruning(PruneCalls):
     """A database opened by `ampmon db prune`. ``database`` names it without any secret."""
-
-    unsound = reads(derived.unsound)
 
     def __init__(self, opened: Opened) -> None:
         self._engine = opened.engine

@@ -1,4 +1,4 @@
-"""Implements the store's calls for alerts, their messages and mutes."""
+"""Implements the store's calls for judging runs, and for alerts, their messages and mutes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sqlalchemy import Connection
 
 from ampmon_server.alerting.machine import Alert
 from ampmon_server.alerting.messages import Found, Subject
-from ampmon_server.store.alerts import alerts, mutes, outbox
+from ampmon_server.store.alerts import alerts, judgements, mutes, outbox
 from ampmon_server.store.alerts.alerts import DueRun
 from ampmon_server.store.alerts.mutes import Mute
 from ampmon_server.store.alerts.outbox import DeliveryState
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.engine import Calls, now_us, reads, writes
 from ampmon_server.store.engine.errors import NotFound
-from ampmon_server.store.runs import runs
+from ampmon_server.store.runs import cases, runs
 from ampmon_server.store.streams.state import Advance, move_on
 
 
@@ -32,8 +32,10 @@ class RunAlerts:
 
 
 class AlertCalls(Calls):
-    """Calls for alerts. Each call is one transaction. Times are us since the epoch."""
+    """Calls for judgements and alerts. Each call is one transaction. Times are us since the epoch."""
 
+    case = reads(cases.read)
+    keep = writes(judgements.keep)
     firing = reads(alerts.firing)
     acknowledge = writes(alerts.acknowledge)
     find_mute = reads(mutes.find)
