@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from ampmon_server.http.app import create_app
 from ampmon_server.http.connection import WaitingConnections
 from ampmon_server.http.process import ServerProcess
 from ampmon_server.http.service import Service
@@ -77,7 +78,9 @@ def serving(settings: Settings, crowd: WaitingConnections | None = None) -> Iter
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         ready = threading.Event()
-        process = ServerProcess(service, ready=ready.set, timers=timers, crowd=crowd)
+        process = ServerProcess(
+            create_app(settings, service), ready=ready.set, timers=timers, crowd=crowd
+        )
         thread = threading.Thread(target=process.run, args=([listener],), daemon=True)
         thread.start()
         assert ready.wait(DEADLINE_S)

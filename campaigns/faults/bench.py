@@ -25,6 +25,7 @@ from ampmon.sender import DestinationStatus, SenderStatus, election
 from ampmon.spool import Destination, Position, SpoolReader, SpoolWriter, attempt_directory, spools
 from ampmon.system import private
 from ampmon.wire.decoding import decode_batch
+from ampmon_server.http.app import create_app
 from ampmon_server.http.process import ServerProcess
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
@@ -284,7 +285,9 @@ class Bench:
         service = Service(settings)
         self._spool(directory, "own")
         drain(directory, lambda destination: _Stored(service))
-        process = ServerProcess(service, ready=lambda: setattr(process, "should_exit", True))
+        process = ServerProcess(
+            create_app(settings, service), ready=lambda: setattr(process, "should_exit", True)
+        )
         process.run(sockets=[self._listeners["own"].dup()])
         service.close()
         anyio.run(anyio.sleep, 0)

@@ -25,6 +25,7 @@ from ampmon.sender.loop import Loop
 from ampmon.spool import Destination, SpoolWriter
 from ampmon.transport import HttpTransport, Transport
 from ampmon.wire.decoding import decode_batch
+from ampmon_server.http.app import create_app
 from ampmon_server.http.process import ServerProcess
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
@@ -239,7 +240,7 @@ def serve(trap: Trap, settings: Settings, listener: socket.socket, plant: str = 
     if plant == "stores whatever comes":
         store_whatever_comes()
     service = Service(settings)
-    process = ServerProcess(service, ready=lambda: trap.tell(ready=True))
+    process = ServerProcess(create_app(settings, service), ready=lambda: trap.tell(ready=True))
     process.config.app = Hostile(process.config.app)
     if plant == "acknowledges before commit":
         process.config.app = AcknowledgesBeforeCommit(process.config.app)

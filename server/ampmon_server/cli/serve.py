@@ -18,6 +18,7 @@ from ampmon_server.cli.workers import Workers
 from ampmon_server.client.invitation import Invitation, invitation
 from ampmon_server.http import logs
 from ampmon_server.http.address import address_written
+from ampmon_server.http.app import create_app
 from ampmon_server.http.auth.keys import Keys
 from ampmon_server.http.auth.tokens import LOGIN_PATH, PRINTED_SECONDS, Logins
 from ampmon_server.http.connection import raise_limit
@@ -56,7 +57,7 @@ def _serve_alone(settings: Settings, listener: socket.socket, *, open_browser: b
         closing(Service(settings)) as service,
         _reachable(service.logins, settings, listener, open_browser=open_browser) as announce,
     ):
-        process = ServerProcess(service, ready=announce)
+        process = ServerProcess(create_app(settings, service), ready=announce)
         with OrphanSenders(settings.data_directory):
             process.run(sockets=[listener])
 

@@ -22,6 +22,7 @@ from ampmon.errors import AmpmonError
 from ampmon.system import interpreter
 from ampmon_server.cli import CANNOT
 from ampmon_server.http import logs
+from ampmon_server.http.app import create_app
 from ampmon_server.http.process import END_SECONDS, KEEP_ALIVE_SECONDS, ServerProcess, in_a_terminal
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
@@ -179,7 +180,7 @@ def _serve(settings: Settings, listener: socket.socket, line: Any, folder: str) 
     except AmpmonError as problem:
         print(f"ampmon serve: {problem}", file=sys.stderr, flush=True)
         sys.exit(CANNOT)
-    process = ServerProcess(service, ready=lambda: line.send(True))
+    process = ServerProcess(create_app(settings, service), ready=lambda: line.send(True))
     threading.Thread(
         target=_end_when_replaced, args=(process, line), name="ampmon-parent", daemon=True
     ).start()

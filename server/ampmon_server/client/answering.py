@@ -160,6 +160,7 @@ def filled(fill: Callable[[str, str], object]) -> Iterator[ApiClient]:
 def _serving(settings: Settings) -> Iterator[tuple[Callable[[UUID], bool], ApiClient]]:
     """A client of a server that a thread runs, and what tells whether it has a run. Raises ClientError."""
     # Most commands ask a server that runs already, and start faster without these modules.
+    from ampmon_server.http.app import create_app
     from ampmon_server.http.process import ServerProcess
     from ampmon_server.http.service import Service
 
@@ -172,7 +173,7 @@ def _serving(settings: Settings) -> Iterator[tuple[Callable[[UUID], bool], ApiCl
         raise ClientError(str(problem)) from None
     with closing(service), socket.create_server(("127.0.0.1", 0)) as listener:
         ready = threading.Event()
-        process = ServerProcess(service, ready=ready.set)
+        process = ServerProcess(create_app(settings, service), ready=ready.set)
         thread = threading.Thread(target=process.run, args=([listener],), daemon=True)
         thread.start()
         try:

@@ -72,6 +72,7 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         redirect_slashes=False,
         exception_handlers=_ANSWERS,
     )
+    app.state.service = service
     app.add_middleware(Guard, settings=settings)
     if settings.allowed_origins:
         app.add_middleware(CORSMiddleware, **_elsewhere(settings))

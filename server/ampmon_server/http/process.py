@@ -20,9 +20,9 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ampmon_server.http.app import create_app
 from ampmon_server.http.auth.proxies import Proxies
 from ampmon_server.http.connection import HEAD_BYTES_MAX, Connection, Timers, WaitingConnections
 from ampmon_server.http.problems import problem
@@ -44,19 +44,20 @@ _log = logging.getLogger(__name__)
 
 
 class ServerProcess(uvicorn.Server):
-    """Serves an open service, and calls ``ready`` once it listens. ``timers`` and ``crowd`` are for its connections."""
+    """Serves the app of an open service. Calls ``ready`` once it listens. Connections get ``timers`` and ``crowd``."""
 
     def __init__(
         self,
-        service: Service,
+        app: FastAPI,
         ready: Callable[[], None] | None = None,
         timers: Timers | None = None,
         crowd: WaitingConnections | None = None,
     ) -> None:
+        service: Service = app.state.service
         settings = service.settings
         super().__init__(
             uvicorn.Config(
-                _Bounded(create_app(settings, service)),
+                _Bounded(app),
                 http=partial(  # type: ignore[arg-type]  # uvicorn only calls it
                     Connection,
                     proxies=Proxies(settings.behind_proxy),
