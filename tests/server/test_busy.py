@@ -20,9 +20,9 @@ from sqlalchemy import make_url
 from ampmon import wire
 from ampmon.testing import ManualClock
 from ampmon_server.background import writer as line
-from ampmon_server.background.rejected_clients import KEPT_S, WORDS_MAX, RejectedClients
 from ampmon_server.background.writer import LastWrite, QueueFull, WriteQueue, Writer
 from ampmon_server.http.app import create_app
+from ampmon_server.http.metrics import KEPT_S, WORDS_MAX, RejectedClients
 from ampmon_server.settings import Settings
 from ampmon_server.store.engine import engine, sqlite
 from ampmon_server.store.engine.opening import url_of

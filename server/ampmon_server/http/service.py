@@ -20,7 +20,6 @@ from ampmon_server.background.bus import Bus
 from ampmon_server.background.diagnosis_worker import DiagnosisWorker
 from ampmon_server.background.follower import BusFollower
 from ampmon_server.background.forwarding.forwarder import Forwarder, opened
-from ampmon_server.background.rejected_clients import RejectedClients
 from ampmon_server.background.upkeep import keep_pruned
 from ampmon_server.background.writer import TOGETHER_MAX, LastWrite, WriteQueue, Writer
 from ampmon_server.http.auth.access import Caller
@@ -29,7 +28,7 @@ from ampmon_server.http.auth.keys import Keys
 from ampmon_server.http.auth.limits import Limits
 from ampmon_server.http.auth.tokens import Logins, Sessions, Tokens
 from ampmon_server.http.certificate import Certificate
-from ampmon_server.http.metrics import Metrics
+from ampmon_server.http.metrics import Metrics, RejectedClients
 from ampmon_server.settings import Settings
 from ampmon_server.store import Advance, Belonging, Busy, NotFound, Store, Unusable
 
