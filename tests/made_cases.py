@@ -25,12 +25,7 @@ from ampmon_server.model.case import (
     SkipCulprit,
 )
 from ampmon_server.model.scale_policy import ScalePolicy
-from ampmon_server.model.series import (
-    Floats,
-    GradientSeries,
-    Totals,
-    empty_gradients,
-)
+from ampmon_server.model.series import Floats, GradientSeries, Totals, empty_gradients
 from ampmon_server.model.thresholds import Thresholds
 from made_series import START, parameters, rows
 

@@ -43,15 +43,7 @@ from ampmon_server.store.runs.runs import Summary
 from ampmon_server.store.samples import samples
 from ampmon_server.store.schema import migrations
 from ampmon_server.store.streams import scalers, state
-from ampmon_server.store.updates import (
-    identity,
-    logged,
-    ranks,
-    resumes,
-    skips,
-    sparklines,
-    updates,
-)
+from ampmon_server.store.updates import identity, logged, ranks, resumes, skips, sparklines, updates
 from ampmon_server.store.updates.identity import Identity
 
 
