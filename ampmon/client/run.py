@@ -163,7 +163,7 @@ def _look_for_fp16(run: Recorder, values: Mapping[str, Any]) -> None:
 
 @cache
 def _capture_check() -> Callable[[], bool]:
-    """Whether a CUDA graph is being captured. A copy would become part of it, and querying an event would break it."""
+    """The function that says whether a CUDA graph is being captured: it would take up a copy, and an event breaks it."""
     from ampmon.probe.accelerator import capturing
 
     return capturing
