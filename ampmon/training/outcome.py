@@ -138,7 +138,7 @@ def read(scaler: Any, optimizers: Iterable[int]) -> AnyReading:
 def flags(scaler: Any, optimizers: Collection[int]) -> list[torch.Tensor] | None:
     """Return the found_inf tensor of each optimizer with one of these ids, all on the device of the scale.
 
-    None if there is another tensor, or none, for one of them.
+    None if there is another tensor, or none, for one of them, and if there are no ids.
     """
     found: dict[int, list[torch.Tensor]] = {
         optimizer: list(state["found_inf_per_device"].values())
@@ -148,7 +148,7 @@ def flags(scaler: Any, optimizers: Collection[int]) -> list[torch.Tensor] | None
     if found.keys() != set(optimizers):
         return None
     each = [flags[0] for flags in map(found.__getitem__, optimizers) if len(flags) == 1]
-    alike = len(each) == len(found) and all(flag.device == device for flag in each)
+    alike = 0 < len(each) == len(found) and all(flag.device == device for flag in each)
     return each if alike else None
 
 

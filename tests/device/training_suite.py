@@ -202,6 +202,19 @@ def test_a_paused_device_is_waited_for_by_nobody(
     assert recorded == expected
 
 
+@pytest.mark.usefixtures("emulated")
+def test_a_scale_set_by_hand_between_updates_is_reported(data_directory: Path) -> None:
+    """`update(new_scale)` without a step, after updates of a fused optimizer, is an event and no error."""
+    training = Training()
+    for number in range(4):
+        training.update(number)
+        training.scaler.update(2.0**number)
+    assert training.scaler.monitor.errors == 0
+    moves = recording(data_directory).events("manual_set")
+    expected = [(number + 1, 2.0**number) for number in range(4)]
+    assert [(move.ordinal, move.detail["scale_after"]) for move in moves] == expected
+
+
 def test_passes_are_sampled_one_by_one(
     emulated: Device, data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
