@@ -77,8 +77,11 @@ class ReadingOnDevice:
         self._read: Reading | None = None
 
     def ready(self) -> bool:
-        """Whether the values are on the host. Does not wait."""
-        return self._read is not None or all(copy.ready() for copy in self._copies.values())
+        """Whether the values are on the host. Does not wait, except on a device without events."""
+        # Read them now: the reader's thread may write this update while the next update's reading builds on this one.
+        if self._read is None and all(copy.ready() for copy in self._copies.values()):
+            self._read = self._arrived()
+        return self._read is not None
 
     def result(self) -> Reading:
         """Return the values. Waits until they are on the host."""

@@ -132,6 +132,14 @@ def test_a_reading_from_a_device_is_exact() -> None:
     assert arrived.found == [True, False, False]
 
 
+def test_a_ready_reading_has_left_its_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reading that is ready needs no buffer any more: two threads may ask for its result at once."""
+    reading = on_device(4.0, 11, 1.0)
+    assert reading.ready()
+    monkeypatch.delattr(Readback, "result")
+    assert reading.result().scale == 4.0
+
+
 def pending(**told: Any) -> PendingUpdate:
     """Return a pending update with defaults for the fields that are not given."""
     return PendingUpdate(
