@@ -69,6 +69,8 @@ def from_statistics(statistics: Statistics) -> list[Culprit]:
 
 ELEMENTS_MAX = 1024
 """The most elements of a loss, and the most losses of an update, that are kept. Others are unknown."""
+_TOGETHER_MAX = 8
+"""The most tensors that are copied one by one into a buffer. More take less time if a kernel joins them first."""
 
 Kept: TypeAlias = torch.Tensor | weakref.ref[torch.Tensor] | None
 """None stands for a loss that was not kept."""
@@ -143,11 +145,11 @@ def copy_found(
 ) -> tuple[Readback | ReadbackPart, LossCopy | None]:
     """Start copying fp32 tensors of one element to the host, with the update's losses behind if these are alike.
 
-    All ``flags`` are on one device. Return None for losses that are not. Does not wait.
+    All ``flags`` are on one device. Return None for losses that are not, and for many losses. Does not wait.
     """
     living = [each() if isinstance(each, weakref.ref) else each for each in losses]
     alike = [each for each in living if each is not None and _is_like(flags[0], each)]
-    if not alike or len(alike) < len(living):
+    if not alike or len(alike) < len(living) or len(flags) + len(alike) > _TOGETHER_MAX:
         return Readback(flags[0], behind=flags[1:]), None
     with torch.no_grad():
         copy = Readback(flags[0], behind=[*flags[1:], *alike])
