@@ -204,6 +204,7 @@ class PlainGear:
             if (optimizer := self._optimizers[each]()) is not None:
                 monitor._linter.stepped(optimizer, self._done)
         iteration = monitor._iteration = self._iteration
+        iteration.loss = None  # from an `update()` that raised; more losses may follow
         iteration.sampling = False if begun else None
         monitor.sampler.resume(len(iteration.losses))
         for call in so_far:
@@ -322,9 +323,8 @@ class PlainGear:
             return False
 
     def _all_decided(self, scaler: Any) -> bool:
-        if (
-            not self._asks
-        ):  # no step would have brought found_inf to the host while a graph is captured
+        # No step would have brought found_inf to the host while a graph is captured.
+        if not self._asks:
             return self._decided == len(scaler._per_optimizer_states)
         flags = None if capturing() else outcome.flags(scaler, self._steps)
         if self._decided or flags is None:

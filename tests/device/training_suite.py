@@ -215,6 +215,34 @@ def test_a_scale_set_by_hand_between_updates_is_reported(data_directory: Path) -
     assert [(move.ordinal, move.detail["scale_after"]) for move in moves] == expected
 
 
+@pytest.mark.usefixtures("emulated")
+def test_an_update_that_raises_may_be_repeated(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an `update()` that raised, another loss is scaled. The next `update()` records the state of both losses."""
+
+    def raising(*_: Any) -> None:
+        raise RuntimeError
+
+    training = Training(every=10**6)
+    training.scaler.set_growth_interval(1000)
+    while training.scaler.monitor.gear is None:
+        training.update(OVERFLOW + 1)
+        torch.accelerator.synchronize()
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError):
+        patched.setattr(torch, "_amp_update_scale_", raising)
+        training.update(OVERFLOW + 1)
+    loss = torch.tensor(float("inf"), device=PLACE)
+    training.scaler.scale(loss)
+    states = training.scaler._per_optimizer_states.values()
+    for flag in (each for state in states for each in state["found_inf_per_device"].values()):
+        flag.fill_(1.0)
+    training.scaler.update()
+    *_, last = recording(data_directory).updates
+    assert (last.event, last.loss) == ("backoff", "not_finite")
+    assert training.scaler.monitor.errors == 0
+
+
 def test_passes_are_sampled_one_by_one(
     emulated: Device, data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
