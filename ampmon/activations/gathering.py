@@ -36,10 +36,8 @@ _Owner: TypeAlias = tuple[int, int]
 class _Tray:
     """Values enqueued on one stream of a device: statistics with their modules, magnitudes with their numbers."""
 
-    packed: list[torch.Tensor] = field(default_factory=list)
-    packed_of: list[_Owner] = field(default_factory=list)
-    magnitudes: list[torch.Tensor] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
+    packed: list[tuple[_Owner, torch.Tensor]] = field(default_factory=list)
+    magnitudes: list[tuple[int, torch.Tensor]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -129,8 +127,7 @@ class Gathering:
             self._statistics.append((owner, statistics))
         else:
             tray = self._tray(elements.device)
-            tray.packed.append(self._statistics_of(elements))
-            tray.packed_of.append(owner)
+            tray.packed.append((owner, self._statistics_of(elements)))
 
     def added(self, _: torch.Tensor) -> None:
         """Note that the current backward pass added to a parameter's gradient."""
@@ -160,17 +157,19 @@ class Gathering:
     def gathered(self) -> ActivationSample:
         """Return the sample, with values on devices on their way to the host. Nothing can be added afterwards."""
         found = self._found
-        for (_, stream), tray in self._trays.items():
+        # Lists, because a pass on another thread may add to them.
+        for (_, stream), tray in list(self._trays.items()):
+            kept = [each for each in list(tray.packed) if self._is_kept(each[0])]
+            magnitudes = list(tray.magnitudes)
             # Behind the work that computes the values: the backward pass runs on the streams of the forward pass.
             with on(stream):
-                kept = [row for row, owner in enumerate(tray.packed_of) if self._is_kept(owner)]
                 if kept:
-                    rows = torch.cat([tray.packed[row] for row in kept])
-                    found.packed.append(([tray.packed_of[row][1] for row in kept], Readback(rows)))
-                if tray.magnitudes:
-                    on_way = Readback(torch.stack(tray.magnitudes))
-                    found.magnitudes_on_device.append((tray.numbers, on_way))
-        for owner, count in self._elements.items():
+                    rows = Readback(torch.cat([packed for _, packed in kept]))
+                    found.packed.append(([module for (_, module), _ in kept], rows))
+                if magnitudes:
+                    on_way = Readback(torch.stack([each for _, each in magnitudes]))
+                    found.magnitudes_on_device.append(([place for place, _ in magnitudes], on_way))
+        for owner, count in list(self._elements.items()):
             if self._is_kept(owner):
                 found.elements[owner[1]] = found.elements.get(owner[1], 0) + count
         found.statistics = [each for owner, each in self._statistics if self._is_kept(owner)]
@@ -206,8 +205,7 @@ class Gathering:
             self._found.magnitudes[number] = magnitude.item()
         else:
             tray = self._tray(magnitude.device)
-            tray.magnitudes.append(magnitude.to(eager.widest(magnitude.device)))
-            tray.numbers.append(number)
+            tray.magnitudes.append((number, magnitude.to(eager.widest(magnitude.device))))
         return number
 
     def _tray(self, device: torch.device) -> _Tray:

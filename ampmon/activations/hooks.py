@@ -234,12 +234,17 @@ class ActivationSampler:
                 forget_hooks(own[name])
 
     def left(
-        self, of: weakref.ref[Gathering], place: int, _: object, given: Any, named: Any, output: Any
+        self, of: weakref.ref[Gathering], place: int, _: object, given: Any, *rest: Any
     ) -> None:
-        """Called by a hook when a module returns its output."""
+        """Called by a hook when a module returns its output.
+
+        ``rest`` are named inputs and the output. If the hook is removed meanwhile, torch leaves out the former.
+        """
         # Without gradients, this is an evaluation, or the first of two passes under checkpointing.
-        if (gathering := self._current(of)) is not None and torch.is_grad_enabled():
+        gathering = self._current(of) if len(rest) == 2 else None
+        if gathering is not None and torch.is_grad_enabled():
             with self._guarded():
+                named, output = rest
                 inputs = given, named
                 for tensor in gathering.called(place, inputs, output) if not _recorded() else ():
                     tensor.register_hook(_TraceableHook(self.came_back, of, place))

@@ -163,7 +163,7 @@ def _look_for_fp16(run: Recorder, values: Mapping[str, Any]) -> None:
 
 @cache
 def _capture_check() -> Callable[[], bool]:
-    """The function that says whether a CUDA graph is being captured: it would take up a copy, and an event breaks it."""
+    """The function that says whether a CUDA graph is being captured, which a query of an event would break."""
     from ampmon.probe.accelerator import capturing
 
     return capturing

@@ -223,6 +223,25 @@ def test_what_a_module_returns_cannot_break_training(data_directory: Path) -> No
     assert recording(data_directory).activations(0).names == ["layer"]
 
 
+def test_a_hook_may_be_removed_while_its_module_runs(data_directory: Path) -> None:
+    """A forward pass beside a thread whose update ends goes on when the hooks of that update are removed."""
+    model = nn.Linear(8, 4)
+    scalers: list[Any] = []
+
+    def remove(*_: object) -> None:
+        for scaler in scalers:
+            scaler.monitor._activations.drop()
+
+    model.register_forward_hook(remove)  # runs before the hook of the scaler
+    scalers.append(ampmon.GradScaler("cpu", init_scale=4.0, model=model, monitor=EVERY))
+    optimizer = SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        step(model, scalers[0], optimizer)
+    recorded = recording(data_directory)
+    assert len(recorded.updates) == 2
+    assert recorded.events("error") == []
+
+
 def test_what_it_takes_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time spent in hooks is in the monitor's overhead."""
     model = network()
