@@ -150,11 +150,11 @@ def test_intervals_of_totals_cover_what_they_say() -> None:
 def test_a_block_without_squares_is_read() -> None:
     """A block without `run_squares`, from an older trainer, is read with zeros, which mean unknown."""
     packed = packing.block_to_bytes(Stack.of([Sample(0, 0, 1.0, statistics(2))]))
-    columns, packed_bins = msgspec.msgpack.decode(packed[1:])
-    binned = msgspec.msgpack.decode(packing.decompress(packed_bins))
-    del binned["run_squares"]
-    again = columns, packing.compress(msgspec.msgpack.encode(binned))
-    older = packed[:1] + msgspec.msgpack.encode(again)
+    end = 5 + int.from_bytes(packed[1:5], "little")
+    *samples, columns = msgspec.msgpack.decode(packing.decompress(packed[5:end]))
+    del columns["run_squares"]
+    head = packing.compress(msgspec.msgpack.encode((*samples, columns)))
+    older = packed[:1] + len(head).to_bytes(4, "little") + head + packed[end:]
 
     assert not packing.stack_from_bytes(older).statistics["run_squares"].any()
 

@@ -2,17 +2,18 @@
 
 A block holds consecutive samples of the same parameters. Each column uses the narrowest integers that hold its values.
 Values are ordered by parameter, bin and sample, and split into byte planes, so empty bins and high bytes compress to
-almost nothing. Histograms take nearly all of the unpacking time, so they are compressed separately. The extra column
-`subnormal` counts subnormal and smaller elements, so charts of many samples need no histograms.
+almost nothing. Each column is compressed alone, behind a head that lists them. Counts come first, histograms last. So
+charts of many samples read a few of a block's first bytes. The extra column `subnormal` counts subnormal and smaller
+elements, so that they need no histograms.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,19 +22,21 @@ import zstandard
 
 from ampmon.numerics import packed
 from ampmon.numerics.histogram import BINS, SMALL, SUBNORMAL_BINS, Statistics
+from ampmon_server.model.series import Ints
 from ampmon_server.store.engine.errors import Damaged
 
-
-T = TypeVar("T")
 
 _COUNTS = (*packed.COUNTS, "histogram", "run_squares")
 _FLOATS = ("amax", "sum_squares")
 _WIDE = {"histogram": (BINS,), "run_squares": (SMALL,)}
 
-_SUBNORMAL = "subnormal"
+SUBNORMAL = "subnormal"
 
-VERSION = b"\x03"
+VERSION = b"\x04"
 """The first byte of every packed block."""
+
+SIZE_MAX = 2**31 - 1
+"""More bytes than any block has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +51,15 @@ class Sample:
 
 
 class _Column(NamedTuple):
+    """The type of a column's values, and how many bytes they take compressed."""
+
     dtype: str
-    data: bytes
+    size: int
 
 
-class _PackedBlock(msgspec.Struct, array_like=True):
-    """The two compressed parts of a block: `_PackedColumns`, and the columns with bins."""
+class _Head(msgspec.Struct, array_like=True):
+    """What stands before the columns, which follow in the order of ``columns``."""
 
-    columns: bytes
-    binned: bytes
-
-
-class _PackedColumns(msgspec.Struct, array_like=True):
     steps: bytes
     times: bytes
     scales: bytes
@@ -67,9 +67,10 @@ class _PackedColumns(msgspec.Struct, array_like=True):
     columns: dict[str, _Column]
 
 
-_block_decoder = msgspec.msgpack.Decoder(_PackedBlock)
-_columns_decoder = msgspec.msgpack.Decoder(_PackedColumns)
-_binned_decoder = msgspec.msgpack.Decoder(dict[str, _Column])
+_head_decoder = msgspec.msgpack.Decoder(_Head)
+
+_LENGTH = 4
+"""How many bytes hold the length of the head."""
 
 
 class _Zstandard(threading.local):
@@ -225,66 +226,74 @@ def _alike(one: Sample, other: Sample) -> bool:
 
 def block_to_bytes(stack: Stack) -> bytes:
     """Pack a stack as one block."""
-    statistics = {name: _packed(values) for name, values in stack.statistics.items()}
-    binned = {name: statistics.pop(name) for name in _WIDE}
     small = stack.statistics["histogram"][..., :SUBNORMAL_BINS].sum(-1)
-    beside = {name: _packed(values) for name, values in stack.beside.items()}
-    columns = _PackedColumns(
+    held = {**stack.statistics, SUBNORMAL: small, **stack.beside}
+    order = (*packed.COUNTS, SUBNORMAL, *_FLOATS, *stack.beside, *_WIDE)
+    columns, data = {}, []
+    for name in order:
+        narrow = _narrow(held[name])
+        data.append(compress(_planes(narrow)))
+        columns[name] = _Column(narrow.dtype.str, len(data[-1]))
+    head = _Head(
         steps=stack.steps.astype("<i8").tobytes(),
         times=stack.times.astype("<i8").tobytes(),
         scales=stack.scales.astype("<f8").tobytes(),
         parameters=stack.parameters.astype("<i4").tobytes(),
-        columns={**statistics, _SUBNORMAL: _packed(small), **beside},
+        columns=columns,
     )
-    parts = (compress(msgspec.msgpack.encode(part)) for part in (columns, binned))
-    return VERSION + msgspec.msgpack.encode(_PackedBlock(*parts))
+    first = compress(msgspec.msgpack.encode(head))
+    return b"".join([VERSION, len(first).to_bytes(_LENGTH, "little"), first, *data])
 
 
-def _packed(values: npt.NDArray[Any]) -> _Column:
-    narrow = values
-    if values.dtype.kind == "i":
-        narrow = values.astype(np.min_scalar_type(values.max(initial=0)))
-    by_sample_last = np.ascontiguousarray(np.moveaxis(narrow, 0, -1))
-    planes = by_sample_last.reshape(-1, 1).view(np.uint8).T
-    return _Column(narrow.dtype.str, planes.tobytes())
+def _narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if values.dtype.kind == "f":
+        return values
+    return values.astype(np.min_scalar_type(values.max(initial=0)))
+
+
+def _planes(values: npt.NDArray[Any]) -> bytes:
+    by_sample_last = np.ascontiguousarray(np.moveaxis(values, 0, -1))
+    return by_sample_last.reshape(-1, 1).view(np.uint8).T.tobytes()
 
 
 class PackedStack:
-    """The samples of a block. A column is unpacked only when it is requested. Raises Damaged."""
+    """The samples of a block, or of its first bytes. A column is unpacked only when it is requested. Raises Damaged."""
 
     def __init__(self, data: bytes) -> None:
-        self._block = _decoded(_block_decoder, unversioned(data, VERSION))
-        of = _decoded(_columns_decoder, decompress(self._block.columns))
-        self.steps = np.frombuffer(of.steps, "<i8")
-        self.times = np.frombuffer(of.times, "<i8")
-        self.scales = np.frombuffer(of.scales, "<f8")
-        self.parameters = np.frombuffer(of.parameters, "<i4")
-        self._columns = of.columns
+        self._data = unversioned(data, VERSION)
+        end = _LENGTH + int.from_bytes(self._data[:_LENGTH], "little")
+        head = _head_of(self._data[_LENGTH:end])
+        self.steps = np.frombuffer(head.steps, "<i8")
+        self.times = np.frombuffer(head.times, "<i8")
+        self.scales = np.frombuffer(head.scales, "<f8")
+        self.parameters = np.frombuffer(head.parameters, "<i4")
+        self._columns = head.columns
+        ends = accumulate((column.size for column in head.columns.values()), initial=end)
+        self._within = dict(zip(head.columns, pairwise(ends), strict=True))
 
-    def column(self, name: str) -> npt.NDArray[Any]:
-        """A statistic without bins, or `subnormal`, as int64 or float64 [m, n]."""
-        return self._unpacked(self._columns[name])
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def size_with(self, names: Iterable[str]) -> int:
+        """How many of the block's first bytes hold these columns."""
+        return len(VERSION) + max(self._within[name][1] for name in names)
+
+    def column(self, name: str, kept: Ints | slice = slice(None)) -> npt.NDArray[Any]:
+        """A column as int64 or float64 [m, n] or [m, n, bins], of all parameters or those at ``kept``."""
+        dtype = np.dtype(self._columns[name].dtype)
+        shape = dtype.itemsize, len(self.parameters), *_WIDE.get(name, ()), len(self.steps)
+        data = decompress(self._data[slice(*self._within[name])])
+        planes = np.frombuffer(data, np.uint8).reshape(shape)[:, kept]
+        values = _floats(planes) if dtype.kind == "f" else _integers(planes)
+        return values.transpose(-1, *range(values.ndim - 1))
 
     def whole(self) -> Stack:
         """Unpack all columns. A block without `run_squares` gets zeros, which stand for unknown values."""
-        binned: dict[str, _Column] = _decoded(_binned_decoder, decompress(self._block.binned))
-        held = {**self._columns, **binned}
-        del held[_SUBNORMAL]
-        columns = {
-            name: self._unpacked(column, _WIDE.get(name, ())) for name, column in held.items()
-        }
+        columns = {name: self.column(name) for name in self._columns if name != SUBNORMAL}
         known = {name: columns.pop(name) for name in (*_COUNTS, *_FLOATS) if name in columns}
         shape = len(self.steps), len(self.parameters), SMALL
         known.setdefault("run_squares", np.zeros(shape, np.int64))
         return Stack(self.steps, self.times, self.scales, self.parameters, known, columns)
-
-    def _unpacked(self, column: _Column, bins: tuple[int, ...] = ()) -> npt.NDArray[Any]:
-        """A column as int64 or float64 [m, n] or [m, n, bins]."""
-        dtype = np.dtype(column.dtype)
-        shape = dtype.itemsize, len(self.parameters), *bins, len(self.steps)
-        planes = np.frombuffer(column.data, np.uint8).reshape(shape)
-        values = _floats(planes) if dtype.kind == "f" else _integers(planes)
-        return values.transpose(-1, *range(values.ndim - 1))
 
 
 def _floats(planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
@@ -304,8 +313,8 @@ def stack_from_bytes(data: bytes) -> Stack:
     return PackedStack(data).whole()
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
+def _head_of(data: bytes) -> _Head:
     try:
-        return decoder.decode(data)
+        return _head_decoder.decode(decompress(data))
     except msgspec.DecodeError as error:
         raise Damaged(f"packed data is not a block: {error}") from error

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Select, Table, bindparam, func, select
+from sqlalchemy import BigInteger, Connection, Integer, Select, Table, bindparam, func, select
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +29,18 @@ class Change:
 
 
 @lru_cache
-def reading(table: Table, overlaid: bool) -> Select[Any]:
+def reading(table: Table, overlaid: bool, cut: bool = False) -> Select[Any]:
     """Select the blocks that reach into ``first`` <= step < ``stop``, of the stream ``number`` of the run ``of``.
 
-    These four are bind parameters. In a stream that never resumed, no block before the first of these is read. The
-    statement is cached because building it takes longer than running it.
+    These four are bind parameters. With ``cut``, select only the ``most`` first bytes of each block. In a stream that
+    never resumed, no block before the first of these is read. The statement is cached because building it takes longer
+    than running it.
     """
     of, earlier = table.c, table.alias().c
     first = bindparam("first", type_=BigInteger)
+    data = func.substr(of.data, 1, bindparam("most", type_=Integer)) if cut else of.data
     statement = (
-        select(of.data, of.attempt)
+        select(data, of.attempt)
         .where(of.run_id == bindparam("of"), of.stream == bindparam("number"))
         .where(of.first_step < bindparam("stop"), of.last_step >= first)
         .order_by(of.first_step, of.attempt)

@@ -43,6 +43,12 @@ from ampmon_server.store.streams.scalers import (
 VALUES_MAX = 300_000
 """About the most values of a statistic that one figure reads, however many parameters there are."""
 
+_COLUMNS = {"amax": "amax", "norm": "sum_squares"}
+"""The last column of a block that a field needs. All other fields need only counts."""
+
+_COUNTS_MOST, _COUNTS_EACH = 2048, 32
+"""About the most bytes of a block that hold its head and its counts: for the samples, and for each parameter."""
+
 _names_decoder = msgspec.msgpack.Decoder(list[str])
 
 _NAMES = select(parameter_rollups.c.data).where(
@@ -100,13 +106,10 @@ class StreamSamples:
         """The samples from step ``first`` to ``last`` as one cell per sample, without superseded ones."""
         asked = {"of": self.run_id, "number": self.source.number, "first": first}
         asked["stop"] = min(last, INTEGER_MAX) + 1
-        blocks = fetch(self.connection, reading(gradient_blocks, self.source.overlaid), asked)
+        blocks = self._blocks(asked)
         for attempt in {row[1] for row in blocks} - self._listed.keys():
             self._listed[attempt] = self._read_listed(attempt)
-        parts = [
-            self._cells(packing.PackedStack(data), self._listed[attempt])
-            for data, attempt in blocks
-        ]
+        parts = [self._cells(stack, self._listed[attempt]) for stack, attempt in blocks]
         if not parts:
             return np.zeros(0, self.pyramid.dtype)
         steps = np.concatenate([part["first"] for part in parts])
@@ -119,6 +122,19 @@ class StreamSamples:
         cells = joined(parts)
         # Usually all cells are wanted. They are large, so avoid a copy.
         return cells if np.array_equal(order, np.arange(len(cells))) else cells[order]
+
+    def _blocks(self, asked: Mapping[str, Any]) -> list[tuple[packing.PackedStack, int]]:
+        """The blocks and their attempts, read as far as the columns of the fields go, which their heads say."""
+        columns = {_COLUMNS.get(name, packing.SUBNORMAL) for name in self.pyramid.dtype.names or ()}
+        statement = reading(gradient_blocks, self.source.overlaid, cut=True)
+        most = _COUNTS_MOST + _COUNTS_EACH * len(self.names) if self.part else packing.SIZE_MAX
+        while True:
+            rows = fetch(self.connection, statement, {**asked, "most": most})
+            found = [(packing.PackedStack(data), attempt) for data, attempt in rows]
+            needed = max((stack.size_with(columns) for stack, _ in found), default=0)
+            if needed <= most:
+                return found
+            most = needed
 
     def _cells(self, stack: packing.PackedStack, listed: _Listed) -> Cells:
         into = listed.places[stack.parameters]
@@ -161,7 +177,7 @@ def _columns(stack: packing.PackedStack, kept: Ints, listed: _Listed) -> ColumnO
         if name == "elements":
             numel = listed.numel[stack.parameters[kept]]
             return elements_of(column("looked"), numel, listed.sample)
-        values = stack.column(name)[:, kept]
+        values = stack.column(name, kept)
         if name == "sum_squares" and listed.sample is not None:
             with np.errstate(invalid="ignore", over="ignore"):  # squares may be infinite or NaN
                 return values * sampling_weight(column("looked"), column("elements"))
