@@ -71,7 +71,7 @@ def empty() -> Cells:
 
 
 def of_samples(
-    steps: Ints, times: Ints, scales: Floats, columns: ColumnOf, places: Ints, of: Layout
+    steps: Ints, times: Ints, scales: Floats, columns: ColumnOf, places: Ints | slice, of: Layout
 ) -> Cells:
     """Return a cell for each of m samples of n parameters, at ``places`` [n] among those of the layout ``of``.
 
