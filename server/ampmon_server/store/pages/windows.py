@@ -10,7 +10,7 @@ from rows when they are read. These rows are few: with many, the page is stored.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -27,6 +27,9 @@ from ampmon_server.store.pages.ranges import Range
 
 WIDE = 4
 """How many columns wide a cell may be."""
+
+FEW = 256
+"""Cells of at most this many steps are built from their rows, which a window mostly reads next: it ends among them."""
 
 READS_MAX = 8
 """Cells in more separate ranges of steps than this are read as one range."""
@@ -84,6 +87,8 @@ class WindowedSeries:
     rows_from: int = 0
     edge: int = INTEGER_MAX + 1
     following: Callable[[int], int | None] = lambda step: step
+    _known: dict[Range, Cells] = field(default_factory=dict)
+    """The rows that a window has read, by range of steps. It often needs some of them again."""
 
     @property
     def whole_from(self) -> int:
@@ -210,16 +215,27 @@ class WindowedSeries:
             old = _numbers((first, min(last, self.rows_from - 1)), 1)
             parts.append(self.pyramid.read(self.connection, self.key, 1, old))
         if last >= self.rows_from:
-            parts.append(self.rows(max(first, self.rows_from), last))
+            parts.append(self._rows(max(first, self.rows_from), last))
         return joined(parts)
 
+    def _rows(self, first: int, last: int) -> Cells:
+        for (low, high), rows in self._known.items():
+            if low <= first and last <= high:
+                left, right = np.searchsorted(rows["first"], [first, last + 1])
+                return rows[left:right]
+        self._known[first, last] = rows = self.rows(first, last)
+        return rows
+
     def _rolled(self, level: int, low: int, high: int) -> Cells:
-        """The cells of ``level`` numbered ``low`` to ``high``. Those of the newest page are built from its rows."""
+        """The cells of ``level`` numbered ``low`` to ``high``. Few, or those of the newest page, are built of rows."""
+        start, stop = low << BITS * level, (high + 1) << BITS * level
+        if self.rows_from <= start and stop - start <= FEW:
+            return self.pyramid.roll(self._rows(start, stop - 1), level)
         cells = self._held(level, low, high)
-        start, stop = max(low << BITS * level, self.edge), (high + 1) << BITS * level
-        if start >= stop:
+        if stop <= self.edge:
             return cells
-        return self.pyramid.roll(joined([cells, self.rows(start, stop - 1)]), level)
+        newest = self._rows(max(start, self.edge), stop - 1)
+        return self.pyramid.roll(joined([cells, newest]), level)
 
     def _held(self, level: int, low: int, high: int) -> Cells:
         kept = self.pyramid.read(self.connection, self.key, level, (low, high))
@@ -241,7 +257,7 @@ class WindowedSeries:
                 start = max(first, low << bits)
                 stop = min(last, ((high + 1) << bits) - 1, self.edge - 1)
                 if start <= stop:
-                    parts.append(self.pyramid.roll(self.rows(start, stop), level))
+                    parts.append(self.pyramid.roll(self._rows(start, stop), level))
         return kept if len(parts) == 1 else _in_order(parts)
 
 
