@@ -183,10 +183,8 @@ def check_cell(cell: Any, rows: Sequence[Truth]) -> None:
 def of_scaler(store: Store, run_id: UUID, name: str, read: Callable[..., Cells], *args: Any) -> Any:
     """Call ``read`` with a connection and a scaler of a run."""
     with engine.reading(store._engine) as connection:
-        found = scalers.Scaler(
-            run_id.bytes, name, scalers.sources(connection, run_id.bytes, name), disabled=False
-        )
-        return read(connection, found, *args)
+        known = {each.name: each for each in scalers.scalers_of(connection, run_id.bytes)}
+        return read(connection, known[name], *args)
 
 
 def _level(connection: Any, scaler: scalers.Scaler, level: int) -> Cells:

@@ -231,58 +231,50 @@ class Scaler:
         return replace(self, sources=tuple(cut))
 
 
+_STREAM = (*COLUMNS, func.count() > 1, func.min(headers.c.exact) == 1)
+"""All fields of `StreamSource` that are stored."""
+
+_STREAMS = streams.join(
+    headers, (headers.c.run_id == streams.c.run_id) & (headers.c.stream == streams.c.stream)
+)
+
+
 def find(connection: Connection, run_id: UUID, stream: int | None) -> Scaler:
     """The scaler of a stream, or the run's first scaler. Raises NotFound for an unknown run or stream."""
     asked = {"of": run_id.bytes} | ({} if stream is None else {"stream": stream})
-    found = fetch(connection, _run_and_scaler(alone=stream is not None), asked)
+    found = fetch(connection, _finding(alone=stream is not None), asked)
     if not found:
         raise NotFound(f"There is no run {run_id}.")
-    ((disabled, name),) = found
-    if name is None and stream is not None:
+    disabled = bool(found[0][0])
+    of = tuple(_source(row) for _, *row in found if row[0] is not None)
+    if not of and stream is not None:
         raise NotFound(f"Run {run_id} has no stream {stream}.")
-    of = () if name is None else sources(connection, run_id.bytes, name)
-    return Scaler(run_id.bytes, name or "", of, bool(disabled))
+    return Scaler(run_id.bytes, of[0].scaler if of else "", of, disabled)
 
 
 @lru_cache
-def _run_and_scaler(*, alone: bool) -> Select[Any]:
-    """Select whether a run is disabled, and the scaler of a stream (``alone``) or of the first; null without one."""
-    run, table = runs.c, streams.c
-    of = (table.run_id == run.run_id) & (table.scaler != "")
+def _finding(*, alone: bool) -> Select[Any]:
+    """Select whether a run is disabled, and `_STREAM` of each stream of a scaler, the lowest rank first.
+
+    The scaler is that of a ``stream`` (``alone``), or the run's first. Without one, the columns of a stream are null.
+    """
+    run, table, one = runs.c, streams.c, streams.alias().c
+    chosen = select(one.scaler).where(one.run_id == bindparam("of"), one.scaler != "")
     if alone:
-        of &= table.stream == bindparam("stream")
+        chosen = chosen.where(one.stream == bindparam("stream"))
+    name = chosen.order_by(one.stream).limit(1).scalar_subquery()
     return (
-        select(run.disabled, table.scaler)
-        .outerjoin_from(runs, streams, of)
+        select(run.disabled, *_STREAM)
+        .outerjoin_from(runs, _STREAMS, (table.run_id == run.run_id) & (table.scaler == name))
         .where(run.run_id == bindparam("of"), run.deleted == 0)
-        .order_by(table.stream)
-        .limit(1)
+        .group_by(run.disabled, *COLUMNS)
+        .order_by(table.rank)
     )
-
-
-def sources(connection: Connection, run_id: bytes, name: str) -> tuple[StreamSource, ...]:
-    """The streams of a scaler, the lowest rank first."""
-    rows = fetch(connection, _sources(alone=True), {"of": run_id, "name": name})
-    return tuple(map(_source, rows))
 
 
 def _source(row: Sequence[Any]) -> StreamSource:
     *fields, overlaid, exact = row
     return StreamSource(*[*fields, bool(overlaid), bool(exact)])
-
-
-@lru_cache
-def _sources(*, alone: bool) -> Select[Any]:
-    """Select `COLUMNS` and the last fields of `StreamSource`, of one scaler (``alone``) or of all of a run."""
-    table, header = streams.c, headers.c
-    which = table.scaler == bindparam("name") if alone else table.scaler != ""
-    return (
-        select(*COLUMNS, func.count() > 1, func.min(header.exact) == 1)
-        .join(headers, (header.run_id == table.run_id) & (header.stream == table.stream))
-        .where(table.run_id == bindparam("of"), which)
-        .group_by(*COLUMNS)
-        .order_by(table.rank)
-    )
 
 
 _SHARDED = (
@@ -358,12 +350,21 @@ def current(
     return keep
 
 
+_ALL = (
+    select(*_STREAM)
+    .select_from(_STREAMS)
+    .where(streams.c.run_id == bindparam("of"), streams.c.scaler != "")
+    .group_by(*COLUMNS)
+    .order_by(streams.c.rank)
+)
+
+
 def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:
     """The scalers of a run, over all of its ranks."""
     table = streams.c
     named = select(table.scaler).distinct().where(table.run_id == run_id, table.scaler != "")
     found: dict[str, list[StreamSource]] = {name: [] for name in connection.scalars(named)}
-    for row in fetch(connection, _sources(alone=False), {"of": run_id}):
+    for row in fetch(connection, _ALL, {"of": run_id}):
         found[row[2]].append(_source(row))
     return [
         Scaler(run_id, name, tuple(found[name]), disabled=False)
