@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Literal
 from uuid import UUID
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from ampmon import wire
 from ampmon_server.model.aggregates import gradients
@@ -187,10 +187,13 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
         within a short time, with equal arguments and run version, share the same read-only arrays. Raises NotFound.
         """
         asked = (run_id, stream, start, stop, by, columns, rank)
-        return self._recent.get((self.held(run_id), asked), lambda: self._series(*asked))
+        with engine.reading(self._engine) as connection:
+            key = state.held(connection, run_id), asked
+            return self._recent.get(key, lambda: self._series(connection, *asked))
 
+    @staticmethod
     def _series(
-        self,
+        connection: Connection,
         run_id: UUID,
         stream: int | None,
         start: int,
@@ -199,30 +202,27 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
         columns: int,
         rank: int | None,
     ) -> ScalerSeries:
-        with engine.reading(self._engine) as connection:
-            scaler = scalers.find(connection, run_id, stream)
-            found = logged.stretch_of(
-                connection, scaler, start=start, stop=stop, by=by, columns=columns
-            )
-            if found is None:
-                return ScalerSeries(empty(), gradients.empty(), scaler.disabled, scaler=scaler.name)
-            stretch, user = found
-            if rank is None:
-                cells = updates.window(connection, scaler, stretch, columns)
-                sampled = samples.window(connection, scaler, stretch, columns // 4)
-            else:
-                cells, sampled = ranks.window(connection, scaler, rank, stretch)
-            for each in (cells, sampled):
-                each.flags.writeable = False
-            return ScalerSeries(
-                cells,
-                sampled,
-                scaler.disabled,
-                user,
-                scaler.rows_from,
-                scaler.name,
-                resumes.read(connection, scaler),
-            )
+        scaler = scalers.find(connection, run_id, stream)
+        found = logged.stretch_of(connection, scaler, start=start, stop=stop, by=by, columns=columns)
+        if found is None:
+            return ScalerSeries(empty(), gradients.empty(), scaler.disabled, scaler=scaler.name)
+        stretch, user = found
+        if rank is None:
+            cells = updates.window(connection, scaler, stretch, columns)
+            sampled = samples.window(connection, scaler, stretch, columns // 4)
+        else:
+            cells, sampled = ranks.window(connection, scaler, rank, stretch)
+        for each in (cells, sampled):
+            each.flags.writeable = False
+        return ScalerSeries(
+            cells,
+            sampled,
+            scaler.disabled,
+            user,
+            scaler.rows_from,
+            scaler.name,
+            resumes.read(connection, scaler),
+        )
 
     def ranks(
         self,
