@@ -24,7 +24,15 @@ from ampmon_server.model.aggregates import gradients
 from ampmon_server.model.aggregates.parameters import empty as no_cells
 from ampmon_server.model.aggregates.updates import empty
 from ampmon_server.model.names import matching_indices
-from ampmon_server.queries.sources import ChartRequest, Extent, add_logged, extent_of, series_of
+from ampmon_server.queries.sources import (
+    ChartRequest,
+    Extent,
+    add_logged,
+    extent_of,
+    read_series,
+    series_of,
+    source_of,
+)
 from ampmon_server.queries.whatif_reader import (
     measured,
     newest_samples,
@@ -32,7 +40,7 @@ from ampmon_server.queries.whatif_reader import (
     simulator_of,
     tried,
 )
-from ampmon_server.store import NotFound, ParameterPart, ParameterSeries, Store
+from ampmon_server.store import NotFound, ParameterPart, ParameterSeries, ScalerSeries, Store
 from ampmon_server.store.updates.logged import lowest
 
 
@@ -71,7 +79,8 @@ def _parameters(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
         places = matching_indices(names, asked.search)
         return ParameterPart(places, fields(asked.statistic, len(places)))
 
-    of = _parameter_series(store, run_id, asked, COLUMN_PIXELS, part_of)
+    series = read_series(store, run_id, asked)
+    of = _parameter_series(store, run_id, asked, series, COLUMN_PIXELS, part_of)
     found = ParameterSource(
         of.names,
         of.cells,
@@ -82,7 +91,7 @@ def _parameters(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
         looked_at=of.sample,
         numel=of.numel,
     )
-    return replace(series_of(store, run_id, asked), parameters=found)
+    return replace(source_of(series), parameters=found)
 
 
 def _parameter(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
@@ -91,21 +100,26 @@ def _parameter(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     def part_of(names: Sequence[str]) -> ParameterPart:
         return ParameterPart([place for place, name in enumerate(names) if name == asked.parameter])
 
-    of = _parameter_series(store, run_id, asked, HISTORY_PIXELS, part_of)
+    series = read_series(store, run_id, asked)
+    of = _parameter_series(store, run_id, asked, series, HISTORY_PIXELS, part_of)
     found = ParameterSource(of.names, of.cells, shard=of.shard, chosen=asked.parameter)
-    return replace(series_of(store, run_id, asked), parameters=found)
+    return replace(source_of(series), parameters=found)
 
 
 def _parameter_series(
     store: Store,
     run_id: UUID,
     asked: ChartRequest,
+    series: ScalerSeries,
     pixels: int,
     part_of: Callable[[Sequence[str]], ParameterPart],
 ) -> ParameterSeries:
-    columns = asked.view.columns // pixels
     return store.parameter_series(
-        run_id, **extent_of(asked, asked.view), columns=columns, part_of=part_of
+        run_id,
+        **extent_of(asked, asked.view),
+        columns=asked.view.columns // pixels,
+        part_of=part_of,
+        within=series.within,
     )
 
 

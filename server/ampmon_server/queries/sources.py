@@ -19,7 +19,7 @@ from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.model.series import StepClock
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store.pages.windows import Stretch
-from ampmon_server.store.store import Store
+from ampmon_server.store.store import ScalerSeries, Store
 from ampmon_server.store.updates.logged import Name
 
 
@@ -67,8 +67,15 @@ def extent_of(asked: ChartRequest, view: View) -> Extent:
 
 def series_of(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     """Read the updates and samples of a scaler."""
+    return source_of(read_series(store, run_id, asked))
+
+
+def read_series(store: Store, run_id: UUID, asked: ChartRequest) -> ScalerSeries:
     view = asked.view
-    series = store.series(run_id, **extent_of(asked, view), columns=view.columns, rank=asked.rank)
+    return store.series(run_id, **extent_of(asked, view), columns=view.columns, rank=asked.rank)
+
+
+def source_of(series: ScalerSeries) -> Source:
     return Source(
         series.updates,
         series.gradients,

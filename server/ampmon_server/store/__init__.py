@@ -30,7 +30,7 @@ from ampmon_server.store.samples.parameter_packing import ParameterPart
 from ampmon_server.store.samples.parameter_rollups import ParameterSeries
 from ampmon_server.store.samples.parameters import SORTS as PARAMETER_SORTS
 from ampmon_server.store.samples.parameters import ParameterQuery as ParameterPage
-from ampmon_server.store.store import Store
+from ampmon_server.store.store import ScalerSeries, Store
 from ampmon_server.store.streams.state import Advance
 
 
@@ -62,6 +62,7 @@ __all__ = [
     "Pruning",
     "Receipt",
     "RunAlerts",
+    "ScalerSeries",
     "Sender",
     "Sort",
     "Status",

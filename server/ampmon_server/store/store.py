@@ -33,6 +33,7 @@ from ampmon_server.store.ingest.ingest import (
     Sender,
     ingest_together,
 )
+from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.recent import Recent
 from ampmon_server.store.reading import columns, export, history
 from ampmon_server.store.reading.alarms import AlertCalls
@@ -60,6 +61,8 @@ class ScalerSeries:
     scaler: str = ""
     resumes: tuple[Resume, ...] = ()
     """The attempts that resumed the scaler, in the whole run."""
+    within: Range = (0, INTEGER_MAX)
+    """No sample of a requested range of time is at a step outside these."""
 
 
 class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
@@ -203,12 +206,15 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
         rank: int | None,
     ) -> ScalerSeries:
         scaler = scalers.find(connection, run_id, stream)
-        found = logged.stretch_of(connection, scaler, start=start, stop=stop, by=by, columns=columns)
+        found = logged.stretch_of(
+            connection, scaler, start=start, stop=stop, by=by, columns=columns
+        )
         if found is None:
             return ScalerSeries(empty(), gradients.empty(), scaler.disabled, scaler=scaler.name)
         stretch, user = found
         if rank is None:
             cells = updates.window(connection, scaler, stretch, columns)
+            stretch = updates.narrowed(scaler, stretch, cells)
             sampled = samples.window(connection, scaler, stretch, columns // 4)
         else:
             cells, sampled = ranks.window(connection, scaler, rank, stretch)
@@ -222,6 +228,7 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
             scaler.rows_from,
             scaler.name,
             resumes.read(connection, scaler),
+            stretch.within,
         )
 
     def ranks(

@@ -42,11 +42,15 @@ _ENDS = {"step": ("first", "last"), "time": ("time_min", "time_max")}
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The requested range: ``start`` <= x < ``stop``, where x is the step, or the time in us since the epoch."""
+    """The requested range: ``start`` <= x < ``stop``, where x is the step, or the time in us since the epoch.
+
+    A range of time has no row outside the steps ``within``.
+    """
 
     start: int = 0
     stop: int = INTEGER_MAX + 1
     by: Literal["step", "time"] = "step"
+    within: Range = (0, INTEGER_MAX)
 
     def meets(self, cells: Cells) -> npt.NDArray[np.bool_]:
         """Which cells [n] may have a row in the range."""
@@ -69,7 +73,7 @@ class Stretch:
     @property
     def steps(self) -> Range:
         """The first and the last step that the range can contain."""
-        return (self.start, self.stop - 1) if self.by == "step" else (0, INTEGER_MAX)
+        return (self.start, self.stop - 1) if self.by == "step" else self.within
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +161,18 @@ class WindowedSeries:
         return self._trimmed(cells, level, stretch)
 
     def _first_level(self, stretch: Stretch, columns: int) -> int:
-        """The coarsest level that may have enough cells. Its cells are all stored, or can be built from rows."""
+        """The coarsest level that may have enough cells. Its cells are all stored, or can be built from rows.
+
+        For time, the level above: `window` may skip to rows there, and must so however narrow its steps are known.
+        """
         steps = stretch.steps
-        lowest = self.pyramid.lowest if steps[0] < self.rows_from else 1
-        for level in range(TOP, lowest, -1):
+        level, lowest = TOP, self.pyramid.lowest if steps[0] < self.rows_from else 1
+        while level > lowest:
             low, high = _numbers(steps, level)
             if WIDE * (high - low + 1) >= columns:
-                return level
-        return lowest
+                break
+            level -= 1
+        return level if stretch.by == "step" else min(level + 1, TOP)
 
     @staticmethod
     def _cut(cells: Cells, stretch: Stretch) -> Cells:

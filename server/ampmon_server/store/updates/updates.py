@@ -8,6 +8,7 @@ when the page of their rows is no longer the newest. Readers roll up the newest 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -242,6 +243,16 @@ def series(connection: Connection, scaler: Scaler) -> WindowedSeries:
 def window(connection: Connection, scaler: Scaler, stretch: Stretch, columns: int) -> Cells:
     """The cells of a scaler's updates in a stretch; see `windows.WindowedSeries.window`."""
     return series(connection, scaler).window(stretch, columns) if scaler.sources else no_cells()
+
+
+def narrowed(scaler: Scaler, stretch: Stretch, updates: Cells) -> Stretch:
+    """A stretch whose ``updates`` are known, to read its samples. They are at steps of these if one rank has both."""
+    if len(scaler.sources) > 1 or not len(updates):
+        return stretch
+    first, last = int(updates["first"][0]), int(updates["last"][-1])
+    if first < max(scaler.rows_from, scaler.samples_from):
+        return stretch
+    return replace(stretch, within=(first, last))
 
 
 def steps(connection: Connection, scaler: Scaler, stretch: Stretch) -> tuple[int, int]:
