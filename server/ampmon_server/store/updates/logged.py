@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import lru_cache
+from typing import Any, Literal
 from uuid import UUID
 
 import numpy as np
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Select, bindparam, select
 
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.scalars import not_finite
 from ampmon_server.model.series import Ints, UserSteps
+from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, split
 from ampmon_server.store.pages.ranges import Range
-from ampmon_server.store.pages.windows import Stretch
+from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.schema.tables import runs, streams
 from ampmon_server.store.streams.scalers import COLUMNS, Scaler, StreamSource
 from ampmon_server.store.updates import scalars
@@ -117,7 +119,7 @@ def values(
     limit: int,
 ) -> Values:
     """At most ``limit`` values with ``start`` <= step < ``stop``. Raises NotFound for an unknown name."""
-    of = _holder(connection, run_id, name, stream)
+    of, _ = _holder(connection, run_id, _sources(connection, run_id, stream), name)
     within = max(start, of.rows_from), stop - 1
     rows = scalars.read_rows(connection, of, name, within, limit + 1)
     pairs = [split(each) for each in rows["value"][:limit].tolist()]
@@ -144,36 +146,48 @@ def cells(
     columns: int = 1000,
 ) -> dict[str, Cells]:
     """The cells of some names, each from the lowest rank that has it. Raises NotFound for an unknown name."""
-    return {
-        name: scalars.window(
-            connection, _holder(connection, run_id, name, stream), name, stretch, columns
-        )
-        for name in wanted
-    }
+    sources = _sources(connection, run_id, stream)
+    held = {name: _holder(connection, run_id, sources, name)[1] for name in wanted}
+    return {name: series.window(stretch, columns) for name, series in held.items()}
 
 
-def _holder(connection: Connection, run_id: UUID, name: str, stream: int | None) -> LoggedSeries:
-    for source in _sources(connection, run_id, stream):
+def _holder(
+    connection: Connection, run_id: UUID, sources: Sequence[StreamSource], name: str
+) -> tuple[LoggedSeries, WindowedSeries]:
+    """The values of a name on the first of ``sources`` that has any that is not superseded."""
+    for source in sources:
         of = _logged(run_id.bytes, source)
-        if scalars.has(connection, of, name):
-            return of
+        series = scalars.series(connection, of, name)
+        if len(series.window(Stretch(), columns=0)):
+            return of, series
     raise NotFound(f"Run {run_id} has no logged value {name!r}.")
 
 
 def _sources(connection: Connection, run_id: UUID, stream: int | None) -> list[StreamSource]:
     """The streams of a run, or the requested one. Raises NotFound."""
-    known = select(runs.c.attempts).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
-    attempts = connection.scalar(known)
-    if attempts is None:
+    asked = {"of": run_id.bytes} | ({} if stream is None else {"stream": stream})
+    found = fetch(connection, _finding(alone=stream is not None), asked)
+    if not found:
         raise NotFound(f"There is no run {run_id}.")
-    table = streams.c
-    statement = select(*COLUMNS).where(table.run_id == run_id.bytes)
-    if stream is not None:
-        statement = statement.where(table.stream == stream)
-    rows = connection.execute(statement.order_by(table.rank, table.stream)).all()
-    if stream is not None and not rows:
+    known = [(attempts, row) for attempts, *row in found if row[0] is not None]
+    if stream is not None and not known:
         raise NotFound(f"Run {run_id} has no stream {stream}.")
-    return [replace(StreamSource(*row), overlaid=attempts > 1) for row in rows]
+    return [replace(StreamSource(*row), overlaid=attempts > 1) for attempts, row in known]
+
+
+@lru_cache
+def _finding(*, alone: bool) -> Select[Any]:
+    """Select the number of starts of a run, and `COLUMNS` of each stream or of one (``alone``), null without any."""
+    run, table = runs.c, streams.c
+    of = table.run_id == run.run_id
+    if alone:
+        of &= table.stream == bindparam("stream")
+    return (
+        select(run.attempts, *COLUMNS)
+        .outerjoin_from(runs, streams, of)
+        .where(run.run_id == bindparam("of"), run.deleted == 0)
+        .order_by(table.rank, table.stream)
+    )
 
 
 def stretch_of(

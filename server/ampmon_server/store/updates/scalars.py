@@ -234,11 +234,6 @@ def window(
     return series(connection, of, name).window(stretch, columns)
 
 
-def has(connection: Connection, of: LoggedSeries, name: str) -> bool:
-    """Whether a name has any value that is not superseded."""
-    return len(window(connection, of, name, Stretch(), columns=0)) > 0
-
-
 def summaries(connection: Connection, of: LoggedSeries) -> dict[str, Cells]:
     """All values of each name as one cell, [1]. Names without values are left out."""
     newest = fetch(connection, _READING_NEWEST, _bound(of))
