@@ -199,7 +199,8 @@ def _columns(
         if name == "elements":
             numel = listed.numel[stacks[0].parameters[kept]]
             return elements_of(column("looked"), numel, listed.sample)
-        values = np.concatenate([stack.column(name, kept) for stack in stacks])
+        # Sample by sample, as cells are: turning a block around is cheaper than all of them.
+        values = np.concatenate([np.ascontiguousarray(each.column(name, kept)) for each in stacks])
         if name == "sum_squares" and listed.sample is not None:
             with np.errstate(invalid="ignore", over="ignore"):  # squares may be infinite or NaN
                 return values * sampling_weight(column("looked"), column("elements"))
