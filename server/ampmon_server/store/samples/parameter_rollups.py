@@ -7,7 +7,7 @@ place among all that the stream ever had. The list is stored with the cells, as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
@@ -73,8 +73,6 @@ class StreamSamples:
     source: StreamSource
     names: tuple[str, ...]
     part: ParameterPart | None = None
-    _listed: dict[int, _Listed] = field(default_factory=dict)
-    """By attempt. Known once read: a window reads rows several times."""
 
     @property
     def series(self) -> WindowedSeries:
@@ -108,10 +106,9 @@ class StreamSamples:
         asked = {"of": self.run_id, "number": self.source.number, "first": first}
         asked["stop"] = min(last, INTEGER_MAX) + 1
         blocks = self._blocks(asked)
-        for attempt in {row[1] for row in blocks} - self._listed.keys():
-            self._listed[attempt] = self._read_listed(attempt)
+        listed = {attempt: self._listed(attempt) for attempt in {row[1] for row in blocks}}
         parts = [
-            self._cells([stack for stack, _ in alike], self._listed[attempt])
+            self._cells([stack for stack, _ in alike], listed[attempt])
             for (attempt, _), alike in groupby(blocks, key=_header_of)
         ]
         if not parts:
@@ -155,7 +152,7 @@ class StreamSamples:
             self._layout,
         )
 
-    def _read_listed(self, attempt: int) -> _Listed:
+    def _listed(self, attempt: int) -> _Listed:
         held = packed_header(self.connection, self.run_id, self.source.number, attempt)
         if held is None:
             return _Listed(np.zeros(0, np.int64), np.zeros(0, np.int64), None)
