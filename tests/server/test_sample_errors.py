@@ -151,10 +151,13 @@ def test_a_block_without_squares_is_read() -> None:
     """A block without `run_squares`, from an older trainer, is read with zeros, which mean unknown."""
     packed = packing.block_to_bytes(Stack.of([Sample(0, 0, 1.0, statistics(2))]))
     end = 5 + int.from_bytes(packed[1:5], "little")
-    *samples, columns = msgspec.msgpack.decode(packing.decompress(packed[5:end]))
-    del columns["run_squares"]
-    head = packing.compress(msgspec.msgpack.encode((*samples, columns)))
-    older = packed[:1] + len(head).to_bytes(4, "little") + head + packed[end:]
+    *head, sizes = msgspec.msgpack.decode(packing.decompress(packed[5:end]))
+    *parts, last = np.split(np.frombuffer(packed[end:], np.uint8), np.cumsum(sizes)[:-1])
+    binned = msgspec.msgpack.decode(packing.decompress(last.tobytes()))
+    del binned["run_squares"]
+    again = [*map(bytes, parts), packing.compress(msgspec.msgpack.encode(binned))]
+    first = packing.compress(msgspec.msgpack.encode((*head, [len(part) for part in again])))
+    older = b"".join([packed[:1], len(first).to_bytes(4, "little"), first, *again])
 
     assert not packing.stack_from_bytes(older).statistics["run_squares"].any()
 

@@ -2,18 +2,18 @@
 
 A block holds consecutive samples of the same parameters. Each column uses the narrowest integers that hold its values.
 Values are ordered by parameter, bin and sample, and split into byte planes, so empty bins and high bytes compress to
-almost nothing. Each column is compressed alone, behind a head that lists them. Counts come first, histograms last. So
-charts of many samples read a few of a block's first bytes. The extra column `subnormal` counts subnormal and smaller
+almost nothing. The counts of a block come first, then what few charts read, and histograms last, each part compressed
+alone. So charts of many samples read only its first bytes. The extra column `subnormal` counts subnormal and smaller
 elements, so that they need no histograms.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,11 +26,16 @@ from ampmon_server.model.series import Ints
 from ampmon_server.store.engine.errors import Damaged
 
 
+T = TypeVar("T")
+
 _COUNTS = (*packed.COUNTS, "histogram", "run_squares")
 _FLOATS = ("amax", "sum_squares")
 _WIDE = {"histogram": (BINS,), "run_squares": (SMALL,)}
 
-SUBNORMAL = "subnormal"
+_SUBNORMAL = "subnormal"
+
+PART_OF = {"amax": 1, "sum_squares": 2}
+"""The parts of a block with these columns. Part 0 has the counts, and the last one the histograms."""
 
 VERSION = b"\x04"
 """The first byte of every packed block."""
@@ -51,23 +56,23 @@ class Sample:
 
 
 class _Column(NamedTuple):
-    """The type of a column's values, and how many bytes they take compressed."""
-
     dtype: str
-    size: int
+    data: bytes
 
 
 class _Head(msgspec.Struct, array_like=True):
-    """What stands before the columns, which follow in the order of ``columns``."""
+    """The first part of a block, and the ``sizes`` of the other parts in bytes."""
 
     steps: bytes
     times: bytes
     scales: bytes
     parameters: bytes
     columns: dict[str, _Column]
+    sizes: list[int]
 
 
 _head_decoder = msgspec.msgpack.Decoder(_Head)
+_part_decoder = msgspec.msgpack.Decoder(dict[str, _Column])
 
 _LENGTH = 4
 """How many bytes hold the length of the head."""
@@ -226,34 +231,34 @@ def _alike(one: Sample, other: Sample) -> bool:
 
 def block_to_bytes(stack: Stack) -> bytes:
     """Pack a stack as one block."""
+    statistics = {name: _packed(values) for name, values in stack.statistics.items()}
+    beside = {name: _packed(values) for name, values in stack.beside.items()}
     small = stack.statistics["histogram"][..., :SUBNORMAL_BINS].sum(-1)
-    held = {**stack.statistics, SUBNORMAL: small, **stack.beside}
-    order = (*packed.COUNTS, SUBNORMAL, *_FLOATS, *stack.beside, *_WIDE)
-    columns, data = {}, []
-    for name in order:
-        narrow = _narrow(held[name])
-        data.append(compress(_planes(narrow)))
-        columns[name] = _Column(narrow.dtype.str, len(data[-1]))
+    parts = [
+        {"amax": statistics["amax"]},
+        {"sum_squares": statistics["sum_squares"], **beside},
+        {name: statistics[name] for name in _WIDE},
+    ]
+    data = [compress(msgspec.msgpack.encode(part)) for part in parts]
     head = _Head(
         steps=stack.steps.astype("<i8").tobytes(),
         times=stack.times.astype("<i8").tobytes(),
         scales=stack.scales.astype("<f8").tobytes(),
         parameters=stack.parameters.astype("<i4").tobytes(),
-        columns=columns,
+        columns={name: statistics[name] for name in packed.COUNTS} | {_SUBNORMAL: _packed(small)},
+        sizes=[len(part) for part in data],
     )
     first = compress(msgspec.msgpack.encode(head))
     return b"".join([VERSION, len(first).to_bytes(_LENGTH, "little"), first, *data])
 
 
-def _narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    if values.dtype.kind == "f":
-        return values
-    return values.astype(np.min_scalar_type(values.max(initial=0)))
-
-
-def _planes(values: npt.NDArray[Any]) -> bytes:
-    by_sample_last = np.ascontiguousarray(np.moveaxis(values, 0, -1))
-    return by_sample_last.reshape(-1, 1).view(np.uint8).T.tobytes()
+def _packed(values: npt.NDArray[Any]) -> _Column:
+    narrow = values
+    if values.dtype.kind == "i":
+        narrow = values.astype(np.min_scalar_type(values.max(initial=0)))
+    by_sample_last = np.ascontiguousarray(np.moveaxis(narrow, 0, -1))
+    planes = by_sample_last.reshape(-1, 1).view(np.uint8).T
+    return _Column(narrow.dtype.str, planes.tobytes())
 
 
 class PackedStack:
@@ -262,38 +267,52 @@ class PackedStack:
     def __init__(self, data: bytes) -> None:
         self._data = unversioned(data, VERSION)
         end = _LENGTH + int.from_bytes(self._data[:_LENGTH], "little")
-        head = _head_of(self._data[_LENGTH:end])
+        head = _decoded(_head_decoder, self._data[_LENGTH:end])
         self.steps = np.frombuffer(head.steps, "<i8")
         self.times = np.frombuffer(head.times, "<i8")
         self.scales = np.frombuffer(head.scales, "<f8")
         self.parameters = np.frombuffer(head.parameters, "<i4")
-        self._columns = head.columns
-        ends = accumulate((column.size for column in head.columns.values()), initial=end)
-        self._within = dict(zip(head.columns, pairwise(ends), strict=True))
+        self._counts = head.columns
+        self._ends = [*accumulate(head.sizes, initial=end)]
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def size_with(self, names: Iterable[str]) -> int:
-        """How many of the block's first bytes hold these columns."""
-        return len(VERSION) + max(self._within[name][1] for name in names)
+    def size_with(self, part: int) -> int:
+        """How many of the block's first bytes hold its parts up to this one."""
+        return len(VERSION) + self._ends[part]
 
-    def column(self, name: str, kept: Ints | slice = slice(None)) -> npt.NDArray[Any]:
-        """A column as int64 or float64 [m, n] or [m, n, bins], of all parameters or those at ``kept``."""
-        dtype = np.dtype(self._columns[name].dtype)
-        shape = dtype.itemsize, len(self.parameters), *_WIDE.get(name, ()), len(self.steps)
-        data = decompress(self._data[slice(*self._within[name])])
-        planes = np.frombuffer(data, np.uint8).reshape(shape)[:, kept]
-        values = _floats(planes) if dtype.kind == "f" else _integers(planes)
-        return values.transpose(-1, *range(values.ndim - 1))
+    def column(self, name: str, kept: Ints | slice) -> npt.NDArray[Any]:
+        """A statistic without bins, or `subnormal`, as int64 or float64 [m, kept], of the parameters ``kept``."""
+        columns = self._part(PART_OF[name]) if name in PART_OF else self._counts
+        return self._unpacked(columns[name], kept=kept)
 
     def whole(self) -> Stack:
         """Unpack all columns. A block without `run_squares` gets zeros, which stand for unknown values."""
-        columns = {name: self.column(name) for name in self._columns if name != SUBNORMAL}
+        held = {**self._counts}
+        for part in range(1, len(self._ends)):
+            held |= self._part(part)
+        del held[_SUBNORMAL]
+        columns = {
+            name: self._unpacked(column, _WIDE.get(name, ())) for name, column in held.items()
+        }
         known = {name: columns.pop(name) for name in (*_COUNTS, *_FLOATS) if name in columns}
         shape = len(self.steps), len(self.parameters), SMALL
         known.setdefault("run_squares", np.zeros(shape, np.int64))
         return Stack(self.steps, self.times, self.scales, self.parameters, known, columns)
+
+    def _part(self, number: int) -> dict[str, _Column]:
+        return _decoded(_part_decoder, self._data[self._ends[number - 1] : self._ends[number]])
+
+    def _unpacked(
+        self, column: _Column, bins: tuple[int, ...] = (), kept: Ints | slice = slice(None)
+    ) -> npt.NDArray[Any]:
+        """A column as int64 or float64 [m, kept] or [m, kept, bins]."""
+        dtype = np.dtype(column.dtype)
+        shape = dtype.itemsize, len(self.parameters), *bins, len(self.steps)
+        planes = np.frombuffer(column.data, np.uint8).reshape(shape)[:, kept]
+        values = _floats(planes) if dtype.kind == "f" else _integers(planes)
+        return values.transpose(-1, *range(values.ndim - 1))
 
 
 def _floats(planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
@@ -313,8 +332,8 @@ def stack_from_bytes(data: bytes) -> Stack:
     return PackedStack(data).whole()
 
 
-def _head_of(data: bytes) -> _Head:
+def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
     try:
-        return _head_decoder.decode(decompress(data))
+        return decoder.decode(decompress(data))
     except msgspec.DecodeError as error:
         raise Damaged(f"packed data is not a block: {error}") from error

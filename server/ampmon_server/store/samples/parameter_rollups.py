@@ -44,8 +44,8 @@ from ampmon_server.store.streams.scalers import (
 VALUES_MAX = 300_000
 """About the most values of a statistic that one figure reads, however many parameters there are."""
 
-_COLUMNS = {"amax": "amax", "norm": "sum_squares"}
-"""The last column of a block that a field needs. All other fields need only counts."""
+_PARTS = {"amax": packing.PART_OF["amax"], "norm": packing.PART_OF["sum_squares"]}
+"""The last part of a block that a field needs, if it needs more than counts."""
 
 _COUNTS_MOST, _COUNTS_EACH = 2048, 32
 """About the most bytes of a block that hold its head and its counts: for the samples, and for each parameter."""
@@ -123,14 +123,14 @@ class StreamSamples:
         return joined(parts)[_spanned(order)]
 
     def _blocks(self, asked: Mapping[str, Any]) -> list[tuple[packing.PackedStack, int]]:
-        """The blocks and their attempts, read as far as the columns of the fields go, which their heads say."""
-        columns = {_COLUMNS.get(name, packing.SUBNORMAL) for name in self.pyramid.dtype.names or ()}
+        """The blocks and their attempts, read up to the last part that the fields need."""
+        part = max(_PARTS.get(name, 0) for name in self.pyramid.dtype.names or ())
         statement = reading(gradient_blocks, self.source.overlaid, cut=True)
         most = _COUNTS_MOST + _COUNTS_EACH * len(self.names) if self.part else packing.SIZE_MAX
         while True:
             rows = fetch(self.connection, statement, {**asked, "most": most})
             found = [(packing.PackedStack(data), attempt) for data, attempt in rows]
-            needed = max((stack.size_with(columns) for stack, _ in found), default=0)
+            needed = max((stack.size_with(part) for stack, _ in found), default=0)
             if needed <= most:
                 return found
             most = needed
