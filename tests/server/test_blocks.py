@@ -16,12 +16,12 @@ from sqlalchemy import create_engine, text
 
 from ampmon import wire
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store
+from ampmon_server.store import ParameterPart, Store
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.opening import url_of
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample, Stack
-from ampmon_server.store.samples import totals
+from ampmon_server.store.samples import parameter_rollups, totals
 from ampmon_server.store.samples.gradients import SAMPLES_MAX
 from batches import Trainer, activations, statistics
 from databases import provide
@@ -72,6 +72,29 @@ def test_small_blocks_are_packed_together(settings: Settings, store: Store, size
         assert len(held) <= 40 // SAMPLES_MAX + 5
     found = store.parameters(trainer.run_id, step=33).parameters
     assert [row.histogram for row in found] == statistics(seed=33).histogram.tolist()
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("fields", [("looked", "zeros"), ("amax",), ("looked", "norm")])
+def test_however_little_of_a_block_is_fetched_first(
+    store: Store, monkeypatch: pytest.MonkeyPatch, fields: tuple[str, ...]
+) -> None:
+    """Cells are the same whether the first bytes of their blocks hold the wanted columns or must be fetched again."""
+    trainer = Trainer()
+    store.ingest(trainer.batch([record(trainer, seed) for seed in range(40)]))
+
+    def cells() -> bytes:
+        return store.parameter_series(
+            trainer.run_id,
+            columns=1000,
+            part_of=lambda names: ParameterPart(range(len(names)), fields),
+        ).cells.tobytes()
+
+    wanted = cells()
+    assert wanted
+    monkeypatch.setattr(parameter_rollups, "_COUNTS_MOST", 5)
+    monkeypatch.setattr(parameter_rollups, "_COUNTS_EACH", 0)
+    assert cells() == wanted
 
 
 def test_a_block_is_of_alike_samples(settings: Settings, store: Store) -> None:

@@ -261,12 +261,18 @@ def _packed(values: npt.NDArray[Any]) -> _Column:
     return _Column(narrow.dtype.str, planes.tobytes())
 
 
+def size_of_first(data: bytes) -> int:
+    """How many of a block's first bytes hold its first part. ``data`` may be fewer."""
+    size = int.from_bytes(data[len(VERSION) : len(VERSION) + _LENGTH], "little")
+    return min(len(VERSION) + _LENGTH + size, SIZE_MAX)
+
+
 class PackedStack:
-    """The samples of a block, or of its first bytes. A column is unpacked only when it is requested. Raises Damaged."""
+    """The samples of a block, or of its first parts. A column is unpacked only when it is requested. Raises Damaged."""
 
     def __init__(self, data: bytes) -> None:
         self._data = unversioned(data, VERSION)
-        end = _LENGTH + int.from_bytes(self._data[:_LENGTH], "little")
+        end = size_of_first(data) - len(VERSION)
         head = _decoded(_head_decoder, self._data[_LENGTH:end])
         self.steps = np.frombuffer(head.steps, "<i8")
         self.times = np.frombuffer(head.times, "<i8")

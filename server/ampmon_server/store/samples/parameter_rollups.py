@@ -48,7 +48,7 @@ _PARTS = {"amax": packing.PART_OF["amax"], "norm": packing.PART_OF["sum_squares"
 """The last part of a block that a field needs, if it needs more than counts."""
 
 _COUNTS_MOST, _COUNTS_EACH = 2048, 32
-"""About the most bytes of a block that hold its head and its counts: for the samples, and for each parameter."""
+"""Mostly more bytes of a block than its first part has: for the samples, and for each parameter."""
 
 _names_decoder = msgspec.msgpack.Decoder(list[str])
 
@@ -129,10 +129,12 @@ class StreamSamples:
         most = _COUNTS_MOST + _COUNTS_EACH * len(self.names) if self.part else packing.SIZE_MAX
         while True:
             rows = fetch(self.connection, statement, {**asked, "most": most})
-            found = [(packing.PackedStack(data), attempt) for data, attempt in rows]
-            needed = max((stack.size_with(part) for stack, _ in found), default=0)
+            needed = max((packing.size_of_first(data) for data, _ in rows), default=0)
             if needed <= most:
-                return found
+                found = [(packing.PackedStack(data), attempt) for data, attempt in rows]
+                needed = max((stack.size_with(part) for stack, _ in found), default=0)
+                if needed <= most:
+                    return found
             most = needed
 
     def _cells(self, stacks: Sequence[packing.PackedStack], listed: _Listed) -> Cells:
