@@ -35,7 +35,7 @@ from ampmon_server.store.samples.parameter_packing import ParameterPart
 from ampmon_server.store.samples.samples import GRADIENTS, read_series
 from ampmon_server.store.streams import scalers
 from ampmon_server.store.streams.scalers import Scaler, StreamSource
-from ampmon_server.store.updates import rollups as update_rollups
+from ampmon_server.store.updates import updates
 from batches import START, Trainer, statistics
 from databases import provide
 
@@ -148,9 +148,9 @@ def test_cells_hold_what_their_samples_do(
                     stretch = Stretch(low, high, by)  # type: ignore[arg-type]
                     found = samples.window(connection, scaler, stretch, columns)
                     same(one(found), one(rows[stretch.holds(rows)]))
-                    updates = update_rollups.window(connection, scaler, stretch, columns)
-                    near = update_rollups.narrowed(scaler, stretch, updates)
-                    narrow = gradient_rollups.window(connection, scaler, near, columns)
+                    drawn = updates.window(connection, scaler, stretch, columns)
+                    near = updates.narrowed(scaler, stretch, drawn)
+                    narrow = samples.window(connection, scaler, near, columns)
                     assert narrow.tobytes() == found.tobytes()
                     for source in scaler.sampled:
                         hold_parameters(connection, scaler, source, stretch, columns)

@@ -22,7 +22,7 @@ import zstandard
 
 from ampmon.numerics import packed
 from ampmon.numerics.histogram import BINS, SMALL, SUBNORMAL_BINS, Statistics
-from ampmon_server.model.series import Ints
+from ampmon.numerics.sampling_error import Ints
 from ampmon_server.store.engine.errors import Damaged
 
 

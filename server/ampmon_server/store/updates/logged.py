@@ -14,9 +14,9 @@ from sqlalchemy import Connection, Select, bindparam, select
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.scalars import not_finite
 from ampmon_server.model.series import Ints, UserSteps
-from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, split
+from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.schema.tables import runs, streams
