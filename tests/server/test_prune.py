@@ -189,6 +189,21 @@ def test_a_window_where_rows_are_gone_shows_whole_cells(store: Store, trainer: T
         store.parameters(trainer.run_id, step=1000)
 
 
+def test_a_range_of_time_has_its_samples_where_rows_are_gone(store: Store) -> None:
+    """Samples whose updates are pruned stay in a range of time that begins within a cell of these updates."""
+    trainer = Trainer()
+    store.ingest(trainer.batch(trainer.updates(600, sampled=range(600))))
+    age(store, trainer)
+    prune(store)
+    series = store.series(trainer.run_id, start=START + 50_000 * 505, by="time")
+    assert (series.rows_from, series.updates["first"][0]) == (512, 512)
+    assert series.gradients["n"].sum() == 600 - 505
+    cells = store.parameter_series(
+        trainer.run_id, start=START + 50_000 * 505, by="time", within=series.within
+    ).cells
+    assert cells["n"].sum() == 600 - 505
+
+
 def test_one_parameter_is_moved_to_other_scales_where_the_row_of_its_sample_is_gone(
     store: Store,
     trainer: Trainer,

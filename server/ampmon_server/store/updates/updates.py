@@ -246,11 +246,14 @@ def window(connection: Connection, scaler: Scaler, stretch: Stretch, columns: in
 
 
 def narrowed(scaler: Scaler, stretch: Stretch, updates: Cells) -> Stretch:
-    """A stretch whose ``updates`` are known, to read its samples. They are at steps of these if one rank has both."""
-    if len(scaler.sources) > 1 or not len(updates):
+    """A stretch whose ``updates`` are known, to read its samples. They are at steps of these if one rank has both.
+
+    Where rows are pruned, a sample may be in the stretch although the cell of its update begins before the stretch.
+    """
+    if len(scaler.sources) > 1 or scaler.rows_from or not len(updates):
         return stretch
     first, last = int(updates["first"][0]), int(updates["last"][-1])
-    if first < max(scaler.rows_from, scaler.samples_from):
+    if first < scaler.samples_from:
         return stretch
     return replace(stretch, within=(first, last))
 
