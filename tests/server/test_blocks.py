@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sqlalchemy import create_engine, text
 
 from ampmon import wire
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.settings import Settings
 from ampmon_server.store import ParameterPart, Store
 from ampmon_server.store.engine.errors import Damaged
@@ -23,6 +24,7 @@ from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample, Stack
 from ampmon_server.store.samples import parameter_rollups, totals
 from ampmon_server.store.samples.gradients import SAMPLES_MAX
+from ampmon_server.store.samples.parameter_rollups import StreamSamples
 from batches import Trainer, activations, statistics
 from databases import provide
 
@@ -95,6 +97,26 @@ def test_however_little_of_a_block_is_fetched_first(
     monkeypatch.setattr(parameter_rollups, "_COUNTS_MOST", 5)
     monkeypatch.setattr(parameter_rollups, "_COUNTS_EACH", 0)
     assert cells() == wanted
+
+
+def test_of_many_parameters_few_samples_are_held_at_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where samples have many parameters, a window does not read all of a page at its ends."""
+    trainer = Trainer()
+    store.ingest(trainer.batch([record(trainer, seed) for seed in range(800)]))
+    read_rows, read = StreamSamples.rows, []
+
+    def rows(of: StreamSamples, first: int, last: int) -> Cells:
+        found = read_rows(of, first, last)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(StreamSamples, "rows", rows)
+    monkeypatch.setattr(parameter_rollups, "VALUES_MAX", 2 * 32)
+    cells = store.parameter_series(trainer.run_id, start=3, stop=700).cells
+    assert cells["n"].sum() == 700 - 3
+    assert max(read) <= 32
 
 
 def test_a_block_is_of_alike_samples(settings: Settings, store: Store) -> None:

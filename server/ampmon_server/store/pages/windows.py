@@ -81,7 +81,7 @@ class WindowedSeries:
     """One series and its cells. Only cells are held before step ``rows_from``, and only rows from step ``edge`` on.
 
     Where rows are pruned, cells of the levels that are always stored represent those that are not. ``following``
-    returns the first step at or after a given step that may have a row.
+    returns the first step at or after a given step that may have a row. ``few`` is `FEW`, or less where rows are large.
     """
 
     connection: Connection
@@ -91,6 +91,7 @@ class WindowedSeries:
     rows_from: int = 0
     edge: int = INTEGER_MAX + 1
     following: Callable[[int], int | None] = lambda step: step
+    few: int = FEW
     _known: dict[Range, Cells] = field(default_factory=dict)
     """The rows that a window has read, by range of steps. It often needs some of them again."""
 
@@ -237,7 +238,7 @@ class WindowedSeries:
     def _rolled(self, level: int, low: int, high: int) -> Cells:
         """The cells of ``level`` numbered ``low`` to ``high``. Few, or those of the newest page, are built of rows."""
         start, stop = low << BITS * level, (high + 1) << BITS * level
-        if self.rows_from <= start and stop - start <= FEW:
+        if self.rows_from <= start and stop - start <= self.few:
             return self.pyramid.roll(self._rows(start, stop - 1), level)
         cells = self._held(level, low, high)
         if stop <= self.edge:

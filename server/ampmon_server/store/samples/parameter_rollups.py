@@ -25,7 +25,7 @@ from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.engine.rows import fetch, insert_rows
 from ampmon_server.store.pages import packing
-from ampmon_server.store.pages.windows import Stretch, WindowedSeries
+from ampmon_server.store.pages.windows import FEW, Stretch, WindowedSeries
 from ampmon_server.store.samples.blocks import Change, next_step, reading
 from ampmon_server.store.samples.parameter_packing import ParameterPart, ParameterPyramid
 from ampmon_server.store.schema.tables import gradient_blocks, headers, parameter_rollups
@@ -85,6 +85,7 @@ class StreamSamples:
             self.source.samples_from,
             self.source.edge,
             partial(next_step, *of, [self.source.number]),
+            few=min(FEW, VALUES_MAX // max(len(self.names), 1)),
         )
 
     @property
