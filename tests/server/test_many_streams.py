@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,12 +13,15 @@ from sqlalchemy import Engine, event, select
 
 from ampmon import wire
 from ampmon.wire.decoding import decode_batch
+from ampmon_server.charts import CHARTS
+from ampmon_server.queries.drawing import ChartRequest, draw
 from ampmon_server.store import BadBatch, Store
 from ampmon_server.store.admin import recorded
 from ampmon_server.store.engine import engine as engines
 from ampmon_server.store.schema.tables import runs
 from ampmon_server.store.streams.scalers import scalers_of
 from batches import Trainer
+from statements import OF_RUNS, logged
 
 
 def headers(trainer: Trainer, count: int, *, first: int = 0) -> tuple[wire.Header, ...]:
@@ -58,6 +62,20 @@ def test_headers_of_a_batch_are_stored_at_once(store: Store) -> None:
         assert listed == [f"scaler {each}" for each in range(count)]
     assert taken[0] == taken[1]
     assert read == [2, 2]
+
+
+def test_charts_read_the_rows_of_their_run_by_key(store: Store) -> None:
+    """On SQLite, no statement of a chart scans a table with the rows of all runs."""
+    trainer = Trainer()
+    store.ingest(trainer.batch([*trainer.updates(300, sampled=[0, 9]), trainer.scalars({"a": 1})]))
+    with logged() as told:
+        for stream, name in itertools.product((None, 0), CHARTS):
+            draw(store, trainer.run_id, name, ChartRequest(stream=stream, parameter="head.weight"))
+    with engines.reading(store._engine) as connection:
+        for each in told:
+            plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {each.text}", each.parameters)
+            scanned = {row.detail.split()[1] for row in plan if row.detail.startswith("SCAN ")}
+            assert not scanned & OF_RUNS, each.text
 
 
 def test_the_rows_of_many_streams_are_counted_in_one_pass(store: Store) -> None:

@@ -232,11 +232,9 @@ class Scaler:
 
 
 _STREAM = (*COLUMNS, func.count() > 1, func.min(headers.c.exact) == 1)
-"""All fields of `StreamSource` that are stored."""
+"""All fields of `StreamSource` that are stored. The last is null without a header."""
 
-_STREAMS = streams.join(
-    headers, (headers.c.run_id == streams.c.run_id) & (headers.c.stream == streams.c.stream)
-)
+_ITS_HEADERS = (headers.c.run_id == streams.c.run_id) & (headers.c.stream == streams.c.stream)
 
 
 def find(connection: Connection, run_id: UUID, stream: int | None) -> Scaler:
@@ -246,7 +244,7 @@ def find(connection: Connection, run_id: UUID, stream: int | None) -> Scaler:
     if not found:
         raise NotFound(f"There is no run {run_id}.")
     disabled = bool(found[0][0])
-    of = tuple(_source(row) for _, *row in found if row[0] is not None)
+    of = tuple(_source(row) for _, *row in found if row[-1] is not None)
     if not of and stream is not None:
         raise NotFound(f"Run {run_id} has no stream {stream}.")
     return Scaler(run_id.bytes, of[0].scaler if of else "", of, disabled)
@@ -265,7 +263,8 @@ def _finding(*, alone: bool) -> Select[Any]:
     name = chosen.order_by(one.stream).limit(1).scalar_subquery()
     return (
         select(run.disabled, *_STREAM)
-        .outerjoin_from(runs, _STREAMS, (table.run_id == run.run_id) & (table.scaler == name))
+        .outerjoin_from(runs, streams, (table.run_id == run.run_id) & (table.scaler == name))
+        .outerjoin(headers, _ITS_HEADERS)  # an inner join in an outer one would read all runs
         .where(run.run_id == bindparam("of"), run.deleted == 0)
         .group_by(run.disabled, *COLUMNS)
         .order_by(table.rank)
@@ -280,7 +279,7 @@ def _source(row: Sequence[Any]) -> StreamSource:
 _SHARDED = (
     select(headers.c.attempt)
     .distinct()
-    .join(streams, (headers.c.run_id == streams.c.run_id) & (headers.c.stream == streams.c.stream))
+    .join(streams, _ITS_HEADERS)
     .where(
         streams.c.run_id == bindparam("of"),
         streams.c.scaler == bindparam("name"),
@@ -352,7 +351,7 @@ def current(
 
 _ALL = (
     select(*_STREAM)
-    .select_from(_STREAMS)
+    .join_from(streams, headers, _ITS_HEADERS)
     .where(streams.c.run_id == bindparam("of"), streams.c.scaler != "")
     .group_by(*COLUMNS)
     .order_by(streams.c.rank)
