@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from ampmon_server.queries.whatif_reader import simulator_of
 from ampmon_server.store import Store
 from ampmon_server.store.pages.recent import LIFE_S, MOST, Recent
+from ampmon_server.store.streams import state
+from ampmon_server.store.updates import updates
 from batches import Trainer
-from waiting import DEADLINE_S
+from waiting import DEADLINE_S, wait_for
 
 
 def test_who_comes_meanwhile_waits_for_the_first() -> None:
@@ -70,6 +73,39 @@ def test_a_series_is_shared_until_the_run_moves_on(store: Store) -> None:
         first.updates["first"][0] = 7
     store.ingest(trainer.batch(trainer.updates(1)))
     assert store.series(trainer.run_id).updates["first"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_threads_that_wait_for_a_series_hold_no_connection(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one of five threads reads a series, the others leave all connections to other requests."""
+    trainer = Trainer()
+    store.ingest(trainer.batch(trainer.updates(4)))
+    held, window = state.held, updates.window
+    asked, begun, go = [], threading.Event(), threading.Event()
+
+    def noted(*of: Any) -> Any:
+        asked.append(of)
+        return held(*of)
+
+    def slow(*of: Any) -> Any:
+        begun.set()
+        go.wait(DEADLINE_S)
+        return window(*of)
+
+    monkeypatch.setattr(state, "held", noted)
+    monkeypatch.setattr(updates, "window", slow)
+    connections: Any = store._engine.pool
+    with ThreadPoolExecutor(5) as pool:
+        try:
+            found = [pool.submit(store.series, trainer.run_id)]
+            assert begun.wait(DEADLINE_S)
+            found += [pool.submit(store.series, trainer.run_id) for _ in range(4)]
+            wait_for(lambda: len(asked) == 5, "all threads to know the version of the run")
+            wait_for(lambda: connections.checkedout() == 1, "all threads but one to return theirs")
+        finally:
+            go.set()
+        assert len({id(each.result(DEADLINE_S)) for each in found}) == 1
 
 
 @pytest.mark.storage

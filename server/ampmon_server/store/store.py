@@ -190,9 +190,17 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
         within a short time, with equal arguments and run version, share the same read-only arrays. Raises NotFound.
         """
         asked = (run_id, stream, start, stop, by, columns, rank)
+
+        def read() -> ScalerSeries:
+            with engine.reading(self._engine) as connection:
+                return self._series(connection, *asked)
+
         with engine.reading(self._engine) as connection:
             key = state.held(connection, run_id), asked
-            return self._recent.get(key, lambda: self._series(connection, *asked))
+            if not self._recent.is_reading(key):
+                return self._recent.get(key, lambda: self._series(connection, *asked))
+        # Wait for the other thread without a connection: ingest needs one too, and there are few.
+        return self._recent.get(key, read)
 
     @staticmethod
     def _series(
