@@ -12,12 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, select, text, update
 
 from ampmon import wire
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.settings import Settings
-from ampmon_server.store import ParameterPart, Store
+from ampmon_server.store import Busy, ParameterPart, Store
+from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.opening import url_of
 from ampmon_server.store.pages import packing
@@ -25,6 +26,7 @@ from ampmon_server.store.pages.packing import Sample, Stack
 from ampmon_server.store.samples import parameter_rollups, totals
 from ampmon_server.store.samples.gradients import SAMPLES_MAX
 from ampmon_server.store.samples.parameter_rollups import StreamSamples
+from ampmon_server.store.schema.tables import gradient_blocks
 from batches import Trainer, activations, statistics
 from databases import provide
 
@@ -192,6 +194,23 @@ def _block_again(data: bytes) -> bytes:
 
 def _totals_again(data: bytes) -> bytes:
     return totals.samples_to_bytes(totals.samples_from_bytes([data]))
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("fields", [("looked",), ("looked", "norm")])
+@pytest.mark.parametrize("before", [b"", packing.VERSION + b"\xff\xff\xff\x7f"])
+def test_damage_at_the_start_of_a_block_is_refused(
+    store: Store, before: bytes, fields: tuple[str, ...]
+) -> None:
+    """An empty block, or one with a wrong length of its first part, is refused whatever is read of it."""
+    trainer = Trainer()
+    store.ingest(trainer.batch([record(trainer, seed) for seed in range(3)]))
+    with engine.writing(store._engine) as connection:
+        data = connection.scalar(select(gradient_blocks.c.data))
+        damaged = before and before + data[len(before) :]
+        connection.execute(update(gradient_blocks).values(data=damaged))
+    with pytest.raises(Busy, match="`ampmon db verify`"):
+        store.parameter_series(trainer.run_id, part_of=lambda _: ParameterPart(range(2), fields))
 
 
 def test_a_flipped_bit_in_the_middle_is_refused() -> None:

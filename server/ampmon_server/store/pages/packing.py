@@ -98,7 +98,7 @@ def compress(data: bytes) -> bytes:
 def decompress(data: bytes) -> bytes:
     """Decompress what `compress` returned. Raises Damaged."""
     try:
-        return _zstandard.decompress(data)
+        return _zstandard.decompress(data, allow_extra_data=False)
     except (zstandard.ZstdError, MemoryError) as error:  # a damaged header may claim any size
         raise Damaged(f"packed data is damaged: {error}") from error
 

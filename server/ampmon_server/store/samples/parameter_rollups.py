@@ -130,6 +130,7 @@ class StreamSamples:
         most = _COUNTS_MOST + _COUNTS_EACH * len(self.names) if self.part else packing.SIZE_MAX
         while True:
             rows = fetch(self.connection, statement, {**asked, "most": most})
+            rows = [(data or b"", attempt) for data, attempt in rows]  # SQLite: null if empty
             needed = max((packing.size_of_first(data) for data, _ in rows), default=0)
             if needed <= most:
                 found = [(packing.PackedStack(data), attempt) for data, attempt in rows]
