@@ -48,10 +48,17 @@ class Postgres:
         self.settings = settings
         self._count = 0
         self._process: subprocess.Popen[bytes] | None = None
+        self._said = 0
+        """Where the log of this process begins."""
 
     def start(self) -> None:
         """Start the server and wait until it answers. Raises RuntimeError if it ends instead."""
+        self._launch()
+        wait_for(self._answers, "PostgreSQL")
+
+    def _launch(self) -> None:
         with (self.folder / "log").open("ab") as log:
+            self._said = log.tell()
             self._process = subprocess.Popen(
                 [programs() / "postgres", "-D", self.folder / "data", "-k", self.folder]
                 + [word for setting in self.settings for word in ("-c", setting)],
@@ -62,8 +69,17 @@ class Postgres:
                 cwd=self.folder,
                 start_new_session=True,  # Ctrl-C goes to pytest, which then ends the server
             )
-        process = self._process
-        wait_for(lambda: _answers(self, process), "PostgreSQL")
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is None:
+            return self.lets_in()
+        said = (self.folder / "log").read_bytes()[self._said :].decode()
+        # A backend has a session of its own, so it outlives a killed server for a moment, with the memory they shared.
+        if "pre-existing shared memory block" not in said:
+            raise RuntimeError(f"PostgreSQL ended: {said}")
+        self._launch()
+        return False
 
     def stop(self) -> None:
         """End the server and its connections."""
@@ -167,12 +183,6 @@ def _initialise(programs: Path, folder: Path, user: str | None) -> None:
     subprocess.run(command, check=True, capture_output=True, user=user, cwd=folder)
     rules = folder / "data" / "pg_hba.conf"
     rules.write_text(f"local all {STRANGER} scram-sha-256\n{rules.read_text()}")
-
-
-def _answers(server: Postgres, process: subprocess.Popen[bytes]) -> bool:
-    if process.poll() is not None:
-        raise RuntimeError(f"PostgreSQL ended: {(server.folder / 'log').read_text()}")
-    return server.lets_in()
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
