@@ -25,6 +25,8 @@ _TIDY = f"""known => {{
     for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
     for (const name of {_NAMES}) if (known && !known.includes(name)) delete window[name];
 }}"""
+_FOLLOWS_SYSTEM = """() => localStorage.length > 0 || document.documentElement.dataset.theme
+    === (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")"""
 _STATE = f"""() => ({{
     address: location.hash,
     theme: document.documentElement.dataset.theme,
@@ -105,6 +107,8 @@ class Seat:
         reader.wait("the connection", lambda: reader.text("#connection") == "Live")
         reader.wait("who reads", lambda: reader.text("#who"))
         reader.wait("silence", lambda: not reader.text(".toast"))
+        # The page hears of the system's theme by an event, unless a test has left one in the storage.
+        reader.wait("the system's theme", lambda: reader.page.evaluate(_FOLLOWS_SYSTEM))
         seen = {
             "tabs": len(reader.page.context.pages),
             "cookies": len(reader.page.context.cookies()),
