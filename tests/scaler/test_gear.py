@@ -34,8 +34,10 @@ from waiting import wait_for
 
 
 BY_THE_CLOCK = {"time", "duration", "cost", "memory_peak"}
-ON_A_DEVICE = {"gradients", "interval", "over_budget", "seq"} if PLACE != "cpu" else set()
-"""On a device the arrival of values decides which update is sampled after a scale change, and the order of records."""
+SAMPLED = {"gradients", "interval", "over_budget", "seq", "origin", "origin_module"}
+ON_A_DEVICE = SAMPLED if PLACE != "cpu" else set()
+"""On a device the arrival of values decides which update is sampled after a scale change, or watched after a loss that is
+not finite, and the order of records."""
 CONFIG = ampmon.Config(every=20, sample="all")
 LOOK_EVERY, GROWTH_INTERVAL = 8, 30
 
@@ -213,9 +215,8 @@ SCHEDULES = st.lists(STRETCH | OTHERS.map(lambda name: [name]), min_size=2, max_
 
 
 def _leave_out_what_varies(record: dict[str, Any], *, unsure: bool) -> None:
-    """Delete what varies between runs of a loop; if ``unsure``, also known culprits and where a loss began."""
-    known_in_time = {"origin", "origin_module"} if unsure else set()
-    for name in (BY_THE_CLOCK | ON_A_DEVICE | known_in_time) & record.keys():
+    """Delete what varies between runs of a loop; if ``unsure``, also known culprits."""
+    for name in (BY_THE_CLOCK | ON_A_DEVICE) & record.keys():
         del record[name]
     for step in record.get("optimizers", ()):
         if PLACE != "cpu":  # a sample also counts elements, and a late record may know the order
