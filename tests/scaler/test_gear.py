@@ -36,8 +36,8 @@ from waiting import wait_for
 BY_THE_CLOCK = {"time", "duration", "cost", "memory_peak"}
 SAMPLED = {"gradients", "interval", "over_budget", "seq", "origin", "origin_module"}
 ON_A_DEVICE = SAMPLED if PLACE != "cpu" else set()
-"""On a device the arrival of values decides the order of records, which update is sampled after a scale change, and which
-is watched after a loss that is not finite."""
+"""On a device the arrival of values decides the order of records, which update is sampled after a scale change, and
+which is watched after a loss that is not finite."""
 CONFIG = ampmon.Config(every=20, sample="all")
 LOOK_EVERY, GROWTH_INTERVAL = 8, 30
 
