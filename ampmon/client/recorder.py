@@ -191,9 +191,7 @@ class Recorder(ErrorReporter):
 
     def may_append(self, stream: Stream) -> bool:
         """Whether `append` may write a record of the stream now: none waits before it, and room is not scarce."""
-        reader = self._reader
-        idle = not stream.waiting and reader.done == reader.handed
-        return idle and self._spool.fullness < SCARCE
+        return stream.idle and not self.scarce
 
     def append(self, stream: Stream, encode: Callable[..., bytes], *values: object) -> bool:
         """Write ``encode(seq, time, *values)``, a record of the stream, at half the cost of `write`.
@@ -222,8 +220,7 @@ class Recorder(ErrorReporter):
         self._reader.submit(work)
 
     def idle(self) -> bool:
-        reader = self._reader
-        return reader.done == reader.handed
+        return self._reader.idle
 
     def _exclusively(self, work: Callable[..., object], *args: object) -> None:
         """Do one thing at a time. A signal handler may interrupt this very thread in the middle of other work.

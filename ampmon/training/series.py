@@ -52,12 +52,11 @@ class Stream:
         self.updating = False
         """Whether `scale()` was called since the last update."""
         self.seq = 0
-        self.waiting: deque[tuple[Ready, Write, bool]] = deque()
-        """The records that wait for values, in order."""
+        self._waiting: deque[tuple[Ready, Write, bool]] = deque()
 
     @property
     def idle(self) -> bool:
-        return not self.waiting and self._sink.idle()
+        return not self._waiting and self._sink.idle()
 
     def submit(self, ready: Ready, write: Write, *, brief: bool = True) -> None:
         """Write a record once its values are on the host, after those submitted before it. Does not wait.
@@ -69,7 +68,7 @@ class Stream:
         if self.idle and ready():
             write()
         else:
-            self.waiting.append((ready, write, brief))
+            self._waiting.append((ready, write, brief))
             self.drain()
 
     def end_update(self, ready: Ready, write: Write, *, brief: bool) -> None:
@@ -80,8 +79,8 @@ class Stream:
 
     def drain(self) -> None:
         """Write the waiting records that are ready, in order, on this thread or another."""
-        while self.waiting and self.waiting[0][0]():
-            _, write, brief = self.waiting.popleft()
+        while self._waiting and self._waiting[0][0]():
+            _, write, brief = self._waiting.popleft()
             if brief and self._sink.idle():
                 write()
             else:
@@ -93,8 +92,8 @@ class Stream:
         Polls, because with a device that hangs the process could otherwise never end. Does not raise.
         """
         lost = 0
-        while self.waiting:
-            ready, write, _ = self.waiting[0]
+        while self._waiting:
+            ready, write, _ = self._waiting[0]
             try:
                 if ready():
                     write()
@@ -105,9 +104,9 @@ class Stream:
                     break
             except Exception:
                 lost += 1
-            self.waiting.popleft()
-        lost += len(self.waiting)
-        self.waiting.clear()
+            self._waiting.popleft()
+        lost += len(self._waiting)
+        self._waiting.clear()
         return lost
 
     def put(self, record: Callable[..., wire.Record], **fields: Any) -> None:
@@ -126,7 +125,7 @@ class Stream:
     def restart(self) -> Collection[object]:
         """Begin again as a stream of another attempt. Return the waiting records: the caller keeps them alive."""
         self.ordinal = self.seq = 0
-        waiting, self.waiting = self.waiting, deque()
+        waiting, self._waiting = self._waiting, deque()
         return waiting
 
 
