@@ -33,7 +33,7 @@ from benchmarks.diagnosis import effort as diagnosis_effort
 from benchmarks.page import arrival, memory, opening
 from benchmarks.page import effort as page_effort
 from benchmarks.report import Benchmark, as_markdown, write
-from benchmarks.store import against, figures, listeners, rates, run_list, sizes, spikes
+from benchmarks.store import against, alive, figures, listeners, rates, run_list, sizes, spikes
 from benchmarks.store import effort as store_effort
 from benchmarks.team import access, held, offered, rejected
 from benchmarks.team import effort as team_effort
@@ -83,6 +83,7 @@ BENCHMARKS = {
     "store_ingest": Benchmark("Updates taken over HTTP", rates),
     "store_against": Benchmark("Updates taken over HTTP, beside an older commit", against),
     "store_listeners": Benchmark("Five hundred listeners while ingesting", listeners),
+    "store_alive": Benchmark("The server's memory with five hundred runs alive", alive),
     "store_bytes": Benchmark("Bytes stored", sizes),
     "delivery_host": Benchmark("Host time of an update, whatever the sender does", host_time),
     "delivery_latency": Benchmark("From the update to the database", latency),
@@ -130,6 +131,7 @@ GROUPS = {
             "store_ingest",
             "store_against",
             "store_listeners",
+            "store_alive",
             "store_bytes",
         ),
     ),

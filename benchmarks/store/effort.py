@@ -15,6 +15,7 @@ class Effort(NamedTuple):
     ingest_s: float = 4.0
     runs: int = 10_000
     list_s: float = 5.0
+    alive: int = 500
     listeners: int = 500
     listening_rounds: int = 3
     against_records: int = 60_000
@@ -32,6 +33,7 @@ QUICK = Effort(
     ingest_s=0.5,
     runs=500,
     list_s=1.0,
+    alive=20,
     listeners=20,
     listening_rounds=1,
     against_records=2_000,

@@ -66,14 +66,13 @@ def plain(batches: int, size: int, real: Real | None = None) -> Work:
     return _work(updates_of(batches * size), size, parameters)
 
 
-def sampled(batches: int, size: int, real: Real) -> Work:
-    """Updates of a new run, all sampled. No two samples of a batch are alike."""
+def sampled(batches: int, size: int, real: Real, every: int = 1) -> Work:
+    """Updates of a new run, one in ``every`` sampled. No two samples of a batch are alike."""
     chance = np.random.default_rng(0)
-    gradients = cycle([real.varied(chance).to_wire() for _ in range(size)])
-    updates = [
-        msgspec.structs.replace(update, gradients=next(gradients))
-        for update in updates_of(batches * size)
-    ]
+    gradients = cycle([real.varied(chance).to_wire() for _ in range(max(size // every, 1))])
+    updates = updates_of(batches * size)
+    for ordinal in range(0, len(updates), every):
+        updates[ordinal] = msgspec.structs.replace(updates[ordinal], gradients=next(gradients))
     return _work(updates, size, real.parameters)
 
 

@@ -16,6 +16,7 @@ from ampmon_server.store import Store, Verification
 from benchmarks import peers
 from benchmarks.store import (
     against,
+    alive,
     databases,
     effort,
     figures,
@@ -44,6 +45,7 @@ TINY = effort.QUICK._replace(
     ingest_s=0.1,
     runs=250,
     list_s=0.0,
+    alive=3,
     listeners=3,
     against_records=400,
     stored_updates=1_000,
@@ -231,6 +233,14 @@ def test_listeners_are_told_while_ingesting(tmp_path: Path) -> None:
     assert row["advances_told"] >= TINY.listeners
     assert row["beside_per_s"] > 0
     assert row["server_mb"] > 10
+
+
+def test_runs_alive_are_ingested_whole(tmp_path: Path) -> None:
+    """All updates of the runs alive arrive, and the server's memory is known before and after."""
+    (row,) = alive.measure(tmp_path, TINY)
+
+    assert row["updates"] == TINY.alive * alive.BATCHES * alive.SIZE
+    assert 10 < row["at_rest_mb"] < row["peak_mb"]
 
 
 def test_stored_bytes_are_of_what_was_ingested(tmp_path: Path, sqlite_only: None) -> None:
