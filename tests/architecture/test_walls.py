@@ -28,7 +28,7 @@ def lint_imports(root: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_contract_is_kept() -> None:
-    """No module imports from a higher floor or across a wall."""
+    """No module imports from a higher layer or across a boundary."""
     verdict = lint_imports(ROOT)
 
     assert verdict.returncode == 0, verdict.stdout + verdict.stderr
@@ -37,8 +37,8 @@ def test_every_contract_is_kept() -> None:
 PLANTED = [
     ("ampmon.wire", "ampmon_server.model.series", "Training never loads the service"),
     ("ampmon.spool.frame", "fastapi", "Training never loads the service"),
-    ("ampmon.config", "ampmon.client.recorder", "The training side imports only from lower floors"),
-    ("ampmon.stray", "", "The training side imports only from lower floors"),
+    ("ampmon.config", "ampmon.client.recorder", "The training side imports only from lower layers"),
+    ("ampmon.stray", "", "The training side imports only from lower layers"),
     (
         "ampmon_server.model.series",
         "torch",
@@ -52,14 +52,14 @@ PLANTED = [
     (
         "ampmon_server.charts.scale",
         "ampmon_server.store",
-        "The service imports only from lower floors",
+        "The service imports only from lower layers",
     ),
     (
         "ampmon_server.model.series",
         "ampmon_server.charts",
-        "The service imports only from lower floors",
+        "The service imports only from lower layers",
     ),
-    ("ampmon_server.stray", "", "The service imports only from lower floors"),
+    ("ampmon_server.stray", "", "The service imports only from lower layers"),
 ]
 """(module, import added to it, contract that this breaks)."""
 
@@ -88,7 +88,7 @@ def violations(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]
 def test_a_planted_violation_breaks_its_contract(
     violations: dict[str, list[str]], module: str, imported: str, contract: str
 ) -> None:
-    """An import across a wall, and a module on no floor, are reported under the contract they break."""
+    """A forbidden import, and a module in no layer, are reported under the contract they break."""
     told = rf"- +{module} -> {imported} \(l\.\d+\)" if imported else f"- {module}"
 
     assert [line for line in violations[contract] if re.fullmatch(told, line)]
