@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import chain
 from typing import Any
 
@@ -21,7 +21,8 @@ def unchanged(model: torch.nn.Module) -> Iterator[None]:
     """Inside this context, no parameter has a gradient, and none of its post-accumulate-gradient hooks is called.
 
     On exit, restores parameters, buffers, gradients, attributes and hooks of all modules, and the states of torch's,
-    NumPy's and Python's generators. Holds a copy of the model's tensors meanwhile.
+    NumPy's and Python's generators. Holds a copy of the model's tensors meanwhile. Their versions are restored too, so
+    graphs that exist already can still be passed backward.
     """
     attributes = [_saved(vars(module)) for module in model.modules()]
     tensors = {
@@ -29,7 +30,7 @@ def unchanged(model: torch.nn.Module) -> Iterator[None]:
         for saved in attributes
         for _, values in saved
         for each in values.values()
-        if isinstance(each, torch.Tensor)
+        if isinstance(each, torch.Tensor) and not each.is_inference()
     }
     copies = [(each, each._version, each.detach().clone()) for each in tensors.values()]
     hooks = [
@@ -38,7 +39,11 @@ def unchanged(model: torch.nn.Module) -> Iterator[None]:
         if (found := getattr(each, "_post_accumulate_grad_hooks", None))
     ]
     numbers, python = np.random.get_state(), random.getstate()
-    with gradients_aside(tensors.values()), _forked(tensors.values()):
+    with (
+        _versions_kept(tensors.values()),
+        gradients_aside(tensors.values()),
+        _forked(tensors.values()),
+    ):
         for found, _ in hooks:
             found.clear()
         try:
@@ -53,6 +58,14 @@ def unchanged(model: torch.nn.Module) -> Iterator[None]:
                         tensor.copy_(copy)
             np.random.set_state(numbers)
             random.setstate(python)
+
+
+@contextmanager
+def _versions_kept(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for each in tensors:
+            stack.enter_context(torch.autograd.grad_mode._unsafe_preserve_version_counter(each))
+        yield
 
 
 @contextmanager

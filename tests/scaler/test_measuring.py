@@ -130,6 +130,25 @@ def test_the_error_is_that_beside_fp64_and_training_does_not_notice(data_directo
     assert detail["scale"] == SCALE
 
 
+def test_a_graph_from_before_the_measurement_can_be_passed_backward(data_directory: Path) -> None:
+    """A measurement between a discriminator's and a generator's step leaves the generator's graph valid."""
+    generator, (noise, _) = network(), batch()
+    critic = nn.Linear(4, 1).to(PLACE)
+    optimizers = [torch.optim.SGD(each.parameters(), lr=1e-3) for each in (generator, critic)]
+    scaler = ampmon.GradScaler(PLACE, init_scale=SCALE, monitor=ALWAYS)
+    ampmon.measure_on_request(scaler, generator, batch(), loss_of)
+    for update in range(40):
+        fake = generator(noise)
+        for optimizer, outputs in zip(optimizers[::-1], (fake.detach(), fake), strict=True):
+            if update == 30:
+                ask(data_directory, request=1)
+            scaler.scale(critic(outputs).square().mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    assert len(measured(data_directory)) == 1
+
+
 def test_what_cannot_be_measured_is_told_and_harms_nothing(data_directory: Path) -> None:
     """An error of the loss, an overflow in fp16 and NaN in fp32 are recorded in the event, and training goes on."""
     scaler = ampmon.GradScaler(PLACE, init_scale=SCALE, growth_interval=2, monitor=ALWAYS)

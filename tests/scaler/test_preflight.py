@@ -176,6 +176,8 @@ class Everything(nn.Module):
         self.tied.weight = self.first.weight
         self.calls, self.reentrant = 0, reentrant
         self.masks: list[Tensor] = []
+        with torch.inference_mode():
+            self.cached = torch.ones(16)
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
         self.calls += 1
