@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from ampmon.lints.reporter import ENOUGH, LintReporter
 from ampmon.probe.gradients import local_elements
@@ -261,6 +262,8 @@ def _report_poisoned(parts: list[tuple[list[str], Readback]], reporter: LintRepo
 
 def _held(optimizer: torch.optim.Optimizer, name_of: NameOf) -> Iterator[tuple[str, torch.Tensor]]:
     for parameter in parameters_of(optimizer):
+        if is_lazy(parameter):
+            continue
         name = name_of(parameter)
         # Only this rank's part of a sharded tensor: reading all of it would be a collective.
         yield name, local_elements(parameter)

@@ -6,10 +6,11 @@ import heapq
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 from typing import TypeAlias
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from ampmon import wire
 from ampmon.config import clean_name
@@ -80,9 +81,7 @@ class ParameterRegistry:
         if holder is not None and not again and holder.sizes == sizes:
             return False
         before = len(self.parameters)
-        held = [
-            (id(each), each.shape) for group in optimizer.param_groups for each in group["params"]
-        ]
+        held = [(id(each), each.shape) for each, _ in _held(optimizer)]
         changed = holder is None or holder.held != held
         full = before >= PARAMETERS_MAX
         if not changed and (full or all(each in self._places for each, _ in held)):
@@ -181,10 +180,13 @@ class ParameterRegistry:
 
 
 def _held(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Tensor, str | None]]:
-    """Yield an optimizer's parameters, each with the name that the optimizer has for it."""
+    """Yield an optimizer's initialized parameters, each with the name that the optimizer has for it."""
     for group in optimizer.param_groups:
-        names = group.get("param_names") or repeat(None)
-        yield from zip(group["params"], names, strict=False)
+        # Scripts that add to the list of parameters may leave out the list of names.
+        names = chain(group.get("param_names") or (), repeat(None))
+        yield from (
+            each for each in zip(group["params"], names, strict=False) if not is_lazy(each[0])
+        )
 
 
 def _kind(parameter: torch.Tensor, name: str | None) -> _Kind:

@@ -11,6 +11,7 @@ import torch
 from torch.optim import SGD, AdamW, Optimizer
 
 import ampmon
+from older_torch import named
 from recording import Recording, recording
 from scaler.test_parity import bits
 
@@ -130,6 +131,37 @@ def test_a_thawed_parameter_is_measured_from_then_on(data_directory: Path) -> No
     recorded = recording(data_directory)
     assert set(by_name(recorded, 0)) == {"1.weight", "1.bias"}
     assert set(by_name(recorded, 1)) == {"0.weight", "0.bias", "1.weight", "1.bias"}
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+def test_a_parameter_may_be_initialized_later(data_directory: Path) -> None:
+    """An optimizer may hold a lazy module's parameter. It is measured once the module was used."""
+    model = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.LazyLinear(1)])
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0, model=model, monitor=EXACT)
+    for used in (1, 2):
+        outputs = torch.ones(1, 2)
+        for module in model[:used]:
+            outputs = module(outputs)
+        scaler.scale(outputs.sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    recorded = recording(data_directory)
+    assert set(by_name(recorded, 0)) == {"0.weight", "0.bias"}
+    assert set(by_name(recorded, 1)) == {"0.weight", "0.bias", "1.weight", "1.bias"}
+
+
+def test_parameters_may_join_a_group_without_a_name(data_directory: Path) -> None:
+    """A parameter appended to a group that lists names is measured, under its shape."""
+    model = torch.nn.Linear(2, 2)
+    joined = torch.nn.Parameter(torch.ones(3))
+    optimizer = SGD(named(model.named_parameters()), lr=0.1)
+    optimizer.param_groups[0]["params"].append(joined)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0, monitor=EXACT)
+    scaler.scale(model(torch.ones(1, 2)).sum() + joined.sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert set(by_name(recording(data_directory), 0)) == {"weight", "bias", "parameter 2 [3]"}
 
 
 def test_a_tied_parameter_is_one_parameter(data_directory: Path) -> None:
