@@ -127,13 +127,21 @@ class GradientWatcher:
     def begins(self) -> None:
         """Called when a backward pass begins in a scaled loss."""
         now = self._now
-        if not now.passes or now.unscaled is not None:
+        if not now.passes:
+            self._see_whether_filled()
+            return
+        if now.unscaled is not None:
             return
         version, optimizer = _version(self._parameter()), self._optimizer()
         if version is None:
             self._clearing.gone()
         elif version != now.version and optimizer is not None and now.passes == 1:
             self._clearing.begins(self._measure(optimizer))
+
+    def _see_whether_filled(self) -> None:
+        gradient = self._gradient() if self._kept == ENOUGH - 1 and self._filled is None else None
+        if gradient is not None:
+            self._filled = Readback(torch.count_nonzero(gradient))
 
     def scaling(self) -> None:
         """Called before `scale()`, so what the gradient holds precedes this loss's backward pass."""
@@ -142,10 +150,6 @@ class GradientWatcher:
         if not now.passes:
             left = self._left
             self._untouched = left is not None and _version(self._parameter()) == left
-        if self._kept == ENOUGH - 1 and self._filled is None and not now.passes:
-            gradient = self._gradient()
-            if gradient is not None:
-                self._filled = Readback(torch.count_nonzero(gradient))
 
     def unscaling(self, optimizer: torch.optim.Optimizer, *, explicit: bool) -> None:
         """Called before the gradients are unscaled: by `unscale_` if ``explicit``, else in `step`."""
@@ -263,7 +267,8 @@ def watchable(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
 @torch.no_grad()
 def _sizes(optimizer: torch.optim.Optimizer) -> Readback | None:
     """Norm and largest magnitude of all gradients. None unless they are plain and share device and dtype."""
-    tensors = [gradient for _, gradient in plain_gradients(optimizer, MEASURED) or []]
+    gradients = plain_gradients(optimizer, MEASURED) or []
+    tensors = [gradient for _, gradient in gradients if gradient.numel()]
     if len({(tensor.device, tensor.dtype) for tensor in tensors}) != 1:
         return None
     norms = torch.stack(torch._foreach_norm(tensors))

@@ -249,6 +249,18 @@ def test_clipping_of_scaled_gradients(
     assert set(told(data_directory)) == {"clip_before_unscale"}
 
 
+def test_clipping_beside_an_empty_parameter(data_directory: Path) -> None:
+    """A parameter without elements, whose largest gradient element does not exist, ends no check."""
+    loop = Loop()
+    empty = loop.model.empty = nn.Parameter(torch.empty(0))
+    loop.optimizer = SGD(loop.model.parameters(), lr=0.01)
+    for _ in range(12):
+        loop.scaler.scale(loop.loss() + empty.sum()).backward()
+        nn.utils.clip_grad_norm_(loop.model.parameters(), 1.0)
+        loop.finish()
+    assert set(told(data_directory)) == {"clip_before_unscale"}
+
+
 def test_gradients_averaged_by_hand_are_no_clipping(data_directory: Path) -> None:
     """Dividing gradients before they are unscaled, as in averaging over ranks, gets no lint."""
     loop = Loop()
@@ -427,13 +439,15 @@ def _train_under_ddp(clear: bool | None) -> None:
             optimizer.zero_grad(set_to_none=clear)
 
 
-def test_gradients_cleared_behind_autograds_back(data_directory: Path) -> None:
+@pytest.mark.parametrize("after_scale", [False, True])
+def test_gradients_cleared_behind_autograds_back(data_directory: Path, after_scale: bool) -> None:
     """Clearing gradients by `.data.zero_()`, which autograd does not see, counts as clearing."""
     loop = Loop()
     for _ in range(10):
+        loss = loop.scaler.scale(loop.loss()) if after_scale else None
         for gradient in loop.gradients():
             gradient.data.zero_()
-        loop.backward()
+        (loop.scaler.scale(loop.loss()) if loss is None else loss).backward()
         loop.finish(clear=False)
     assert told(data_directory) == {}
 
@@ -485,6 +499,7 @@ def test_what_lints_look_at_is_only_enqueued(data_directory: Path) -> None:
             passes.unscaling(loop.optimizer, explicit=False)
             passes.updated(0.0, alone=True)
             passes.scaling()
+            passes.begins()
         loop.optimizer.step()
     assert passes is not None
     assert (passes._filled is not None, passes._clipping.is_written) == (True, True)
