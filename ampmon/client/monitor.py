@@ -214,6 +214,7 @@ class Monitor(MonitorProperties):
             self._begun = id(optimizer)
             path = outcome.step_path(scaler, optimizer)
             self._iteration.steps[id(optimizer)] = taken(self._optimizers.name(optimizer), path)
+            self.meet(scaler, optimizer)
             self._linter.stepping(optimizer, path)
 
     def deciding(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
@@ -310,7 +311,7 @@ class Monitor(MonitorProperties):
             if self._begun == id(optimizer):  # not a step taken earlier in this iteration
                 self._iteration.steps.pop(id(optimizer), None)
                 self._begun = None
-            self._registry.meet(optimizer)
+            self.meet(scaler, optimizer)
             detail["optimizer"] = self._optimizers.name(optimizer)
             if fp16 := self._measurer.fp16(optimizer)[:CULPRITS_MAX]:
                 detail["fp16_parameters"] = fp16

@@ -92,6 +92,20 @@ def test_a_scaler_that_has_no_scale_yet(data_directory: Path, where: str, resume
     assert ("first loss after a resume" in detail["explanation"]) is resumed
 
 
+def test_parameters_met_in_a_call_that_raised_have_names(data_directory: Path) -> None:
+    """After a call that torch refused, the samples' parameters are in the header."""
+    loop = Loop()
+    with pytest.raises(AssertionError, match="_scale is None"):
+        loop.scaler.unscale_(loop.optimizer)
+    loop.backward()
+    loop.finish()
+    recorded = recording(data_directory)
+    places = recorded.statistics(0).parameters.tolist()
+    assert [recorded.header().parameters[place].name for place in places] == [
+        name for name, _ in loop.model.named_parameters()
+    ]
+
+
 class Passing(torch.optim.Optimizer):
     """Another optimizer whose steps go through the scaler, as in Accelerate's wrapper."""
 
