@@ -106,7 +106,7 @@ class Monitor(MonitorProperties):
         """The plain gear while it is engaged, else None."""
         self._plain = PlainGear(self)
         self._connect(scaler)
-        self._linter.attached(scaler, model)
+        self._linter.attached(scaler)
 
     def failed(self, where: str, error: Exception) -> None:
         """Count an error of the monitor itself. Re-raise one that a signal handler raised."""
@@ -130,7 +130,7 @@ class Monitor(MonitorProperties):
     def begins(self, *, fresh: bool) -> None:
         """Note that the scaler starts: ``fresh`` if it was just created here, else with a loaded state."""
         self.fresh = fresh
-        self._linter.begins(loaded=not fresh)
+        self._linter.begins(loaded=not fresh, idle=not self._iteration.losses)
 
     # -- hooks, in the order an iteration calls them ------------------------------------------------
 

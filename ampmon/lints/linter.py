@@ -33,7 +33,7 @@ from ampmon.lints.optimizers import (
 from ampmon.lints.passes import GradientWatcher, watchable
 from ampmon.lints.reporter import LintReporter, Warn
 from ampmon.training.outcome import is_sharded_scaler
-from ampmon.training.parameters import Models, OptimizerNames, ParameterRegistry, named_models
+from ampmon.training.parameters import OptimizerNames, ParameterRegistry
 from ampmon.training.series import Stream
 
 
@@ -134,17 +134,14 @@ class Linter:
         self._reporter.connect(stream, warn)
 
     @harmless
-    def attached(self, scaler: Any, models: Models) -> None:
+    def attached(self, scaler: Any) -> None:
         self._sharded = is_sharded_scaler(scaler)
         self._scaler, self._beginning = weakref.ref(scaler), beginning(scaler)
-        if self._reporter.connected:
-            self._weigh(
-                pair for _, model in named_models(models) for pair in model.named_parameters()
-            )
 
-    def begins(self, *, loaded: bool) -> None:
-        """Called when the scaler is created or, with ``loaded``, gets a state."""
-        self._idle = self.early = True
+    def begins(self, *, loaded: bool, idle: bool) -> None:
+        """Called when the scaler is created or, with ``loaded``, gets a state. ``idle``: no scaled loss is pending."""
+        self.early = True
+        self._idle = idle
         self._loaded, self._strayed = loaded, False
         if loaded:
             self._beginning = None
@@ -351,7 +348,7 @@ class Linter:
 
     def _meet(self, optimizer: torch.optim.Optimizer) -> _SeenOptimizer:
         parameters = parameters_of(optimizer)
-        self._weigh((self._name(parameter), parameter) for parameter in parameters)
+        self._report_fp16(parameters)
         if self._scaler is not None and made_anew(optimizer, self._scaler, self._beginning):
             self._reporter.say("scaler_made_anew", optimizer=self._names.name(optimizer))
         if begins_with_leftovers(optimizer):
@@ -372,11 +369,10 @@ class Linter:
         held = list(map(id, parameters))
         return _SeenOptimizer(weakref.ref(optimizer), watcher, shares, held)
 
-    def _weigh(self, parameters: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Report trainable fp16 weights."""
+    def _report_fp16(self, parameters: Iterable[torch.Tensor]) -> None:
         fp16 = [
-            name
-            for name, parameter in parameters
+            self._name(parameter)
+            for parameter in parameters
             if parameter.dtype is torch.float16 and parameter.requires_grad
         ]
         if fp16 and not self._sharded:

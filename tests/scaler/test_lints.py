@@ -206,12 +206,17 @@ def test_losses_logged_without_a_scaler(data_directory: Path, dtype: torch.dtype
     )
 
 
-def test_fp16_parameters_at_attach(data_directory: Path) -> None:
-    """fp16 weights get a lint with their names when the scaler is made; frozen ones do not."""
+def test_fp16_parameters(data_directory: Path) -> None:
+    """fp16 weights get a lint with their names at an optimizer's first step; frozen ones do not."""
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
-    model[0].half()
-    model[1].half().requires_grad_(requires_grad=False)
-    ampmon.GradScaler("cpu", model=model)
+    model.half()
+    scaler = ampmon.GradScaler("cpu", init_scale=16.0, model=model)
+    model[1].requires_grad_(requires_grad=False)
+    model[2].float()
+    optimizer = SGD(model.parameters(), lr=0.01)
+    scaler.scale(model[2](model[0](torch.ones(1, 4).half()).float()).sum()).backward()
+    with pytest.raises(ValueError, match="Attempting to unscale FP16 gradients"):
+        scaler.step(optimizer)
     lint = told(data_directory)["fp16_parameters"]
     assert lint.detail["parameters"] == ["0.weight", "0.bias"]
     assert lint.detail["title"] == "2 parameters are fp16"

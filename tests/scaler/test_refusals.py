@@ -167,8 +167,10 @@ def test_a_load_that_steps_a_framework_s_scaler(data_directory: Path) -> None:
 def test_training_between_loads_is_not_outside(data_directory: Path) -> None:
     """Loading a state in the middle of training, and copying a scaler, get no lint."""
     loop = Loop()
-    for update in range(3):
+    for update in range(4):
         loop.backward()
+        if update == 2:  # between a backward pass and its step
+            loop.scaler.load_state_dict(loop.scaler.state_dict())
         loop.finish()
         if update == 1:
             loop.scaler.load_state_dict(loop.scaler.state_dict())
