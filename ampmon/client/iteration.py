@@ -286,17 +286,28 @@ def _joined(samples: list[PendingSample], arrived: Arrived | None) -> wire.Gradi
     return joined.to_wire() if len(joined) else None
 
 
-def report_move(stream: Stream, before: AnyReading, after: AnyReading, manual: bool) -> None:
-    """Submit the event of an `update()` without a step before it, such as a scale set by hand. Does not wait."""
+def report_move(
+    stream: Stream,
+    before: AnyReading,
+    after: AnyReading,
+    manual: bool,
+    done: Callable[[Reading, Reading], None],
+) -> None:
+    """Submit the event of an `update()` without a step before it, such as a scale set by hand. Does not wait.
+
+    ``done`` receives the state before and after.
+    """
     ordinal = stream.ordinal
 
     def write() -> None:
+        states = before.result(), after.result()
         stream.event(
             "manual_set" if manual else "update_without_step",
             ordinal=ordinal,
-            scale=plain(before.result().scale),
-            scale_after=plain(after.result().scale),
+            scale=plain(states[0].scale),
+            scale_after=plain(states[1].scale),
         )
+        done(*states)
 
     stream.submit(lambda: before.ready() and after.ready(), write)
 

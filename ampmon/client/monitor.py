@@ -53,9 +53,8 @@ class Monitor(MonitorProperties):
 
     ``updates`` and ``skips`` count updates and skipped optimizer steps. ``samples`` counts updates whose gradients were
     measured. ``captured`` counts updates that went into a CUDA graph, whose replays cannot be seen. ``last_skip`` names
-    the parameters that were not finite in the last skip, the first to overflow first.
-    `MonitorProperties` has the other attributes.
-    On CUDA the newest values may still be on their way. Reading never syncs.
+    the parameters that were not finite in the last skip, the first to overflow first. `MonitorProperties` has the other
+    attributes. On CUDA the newest values may still be on their way. Reading never syncs.
     """
 
     def __init__(
@@ -207,8 +206,7 @@ class Monitor(MonitorProperties):
 
     @guarded
     def stepping(self, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
-        self._raised = None
-        self._begun = None
+        self._raised = self._begun = None
         self._iteration.calls.append(id(optimizer))
         if id(optimizer) not in self._iteration.steps:
             self._begun = id(optimizer)
@@ -257,7 +255,7 @@ class Monitor(MonitorProperties):
         self._scale = 0.0 if manual else self._scale
         if not iteration.steps:
             self._linter.moved()
-            report_move(stream, before, after, manual)
+            report_move(stream, before, after, manual, self._moved)
             return
         duration = self._account.lap(started)
         self.samples += (sampled := bool(iteration.samples))
@@ -359,8 +357,12 @@ class Monitor(MonitorProperties):
             met = self._registry.parameters
             self.last_skip = tuple(met[index].name for index in culprits) or self.last_skip
         if skips or self._linter.early or self._linter.streak:
-            self._linter.written(steps, skips, after.scale)
-        self._scale = after.scale
+            self._linter.written(steps, skips)
+        self._moved(before, after)
+
+    def _moved(self, before: Reading, after: Reading) -> None:
+        """Called for each `update()` in order, once the scale before and after it is known."""
+        self._scale = self._linter.scale = after.scale
         if before.scale != after.scale:
             self._budget.scale_changed()
 

@@ -77,7 +77,9 @@ class _SeenOptimizer:
     held: list[int]
     """Ids of its parameters when it was first seen."""
     waiting: int = 0
-    """Consecutive updates for which it was unscaled but not stepped."""
+    """Consecutive updates for which it was unscaled but not stepped. A falling scale, as after overflows, ends them."""
+    scale: float = 0.0
+    """The newest scale known at the last update."""
     unscaled: bool = False
     rates: Rates = field(default_factory=Rates)
     weighed: bool = False
@@ -107,7 +109,8 @@ class Linter:
         self.streak = 0
         """Consecutive skips due to NaN."""
         self._suspect = False
-        self._scale = 0.0
+        self.scale = 0.0
+        """The scale after the newest update whose values are on the host; 0 if unknown."""
         self._moved = False
         self._idle = self._loaded = self._strayed = False
         """Whether no loss was scaled since the scaler was made or loaded; whether it was loaded; whether it updated."""
@@ -268,9 +271,8 @@ class Linter:
         return moved
 
     @harmless
-    def written(self, steps: Sequence[wire.OptimizerStep], skips: int, scale: float) -> None:
-        """Called for each update in order, once its steps and scale are known. May run on another thread."""
-        self._scale = scale
+    def written(self, steps: Sequence[wire.OptimizerStep], skips: int) -> None:
+        """Called for each update in order, once its steps are known. May run on another thread."""
         if self._at_risk and self._reporter.connected:
             for step in steps:
                 if step.skipped and step.optimizer in self._at_risk:
@@ -304,7 +306,7 @@ class Linter:
     def _look_at(self, seen: _SeenOptimizer) -> None:
         if (watcher := seen.watcher) is None:
             return
-        watcher.updated(self._scale, alone=len(self._seen) == 1)
+        watcher.updated(self.scale, alone=len(self._seen) == 1)
         optimizer = seen.optimizer()
         if optimizer is not None and watcher.steps.past(optimizer):
             self._reporter.say("stepped_past", optimizer=self._names.name(optimizer))
@@ -314,8 +316,9 @@ class Linter:
     def _wait(self, steps: Collection[int]) -> None:
         """Count updates, up to a report, in which an optimizer was unscaled but not stepped."""
         for key, seen in self._seen.items():
-            seen.waiting = seen.waiting + 1 if seen.unscaled and key not in steps else 0
-            seen.unscaled = False
+            waits = seen.unscaled and key not in steps and self.scale >= seen.scale
+            seen.waiting = seen.waiting + 1 if waits else 0
+            seen.scale, seen.unscaled = self.scale, False
             optimizer = seen.optimizer()
             if seen.waiting == WAITING and optimizer is not None:
                 name = self._names.name(optimizer)

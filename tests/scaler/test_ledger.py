@@ -151,6 +151,22 @@ def test_a_hand_on_the_scale_between_iterations_is_an_event(data_directory: Path
     assert (event.ordinal, event.detail) == (1, {"scale": 4.0, "scale_after": 64.0})
 
 
+def test_a_scale_moved_without_a_step_is_known_and_sampled(data_directory: Path) -> None:
+    """After an `update()` without a step, `metrics()` has the new scale, and the next update is sampled."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    config = ampmon.Config(every=100)
+    scaler = ampmon.GradScaler("cpu", init_scale=4.0, model=model, monitor=config)
+    for _ in range(2):
+        iterate(scaler, model, optimizer)
+    scaler.update(64.0)
+    assert scaler.monitor is not None
+    assert scaler.monitor.metrics()["amp/scale"] == 64.0
+    iterate(scaler, model, optimizer)
+    sampled = [update.gradients is not None for update in recording(data_directory).updates]
+    assert sampled == [True, False, True]
+
+
 def test_a_static_scale_hides_no_skip(data_directory: Path) -> None:
     """T7, F2: with `update(16.0)` after a NaN step the scale stays, and the ledger has the skip."""
     model = torch.nn.Linear(4, 4)

@@ -287,6 +287,20 @@ def test_unscale_in_the_middle_of_accumulation(data_directory: Path) -> None:
     assert set(told(data_directory)) == {"unscale_in_accumulation"}
 
 
+def test_steps_left_out_for_overflows_are_right(data_directory: Path) -> None:
+    """A loop that steps only if the gradient's norm is finite gets no lint while the first scale falls."""
+    loop = Loop(scale=2.0**40)
+    for _ in range(40):
+        loop.backward()
+        loop.scaler.unscale_(loop.optimizer)
+        if torch.nn.utils.clip_grad_norm_(loop.model.parameters(), 1.0).isfinite():
+            loop.scaler.step(loop.optimizer)
+        loop.scaler.update()
+        loop.optimizer.zero_grad()
+    assert 8 < len(recording(data_directory).events("update_without_step")) < 40
+    assert told(data_directory) == {}
+
+
 def test_unscale_at_each_micro_batch(data_directory: Path) -> None:
     """The second `unscale_` of a batch raises torch's error, and a lint gives the reason."""
     loop = Loop()
