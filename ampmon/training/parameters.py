@@ -27,6 +27,8 @@ PARAMETERS_MAX = 100_000
 """The most parameters that a stream can name. Others are not measured."""
 RECENT = 64
 """Turns of optimizers. One without a turn among the last ones is taken to be no longer in use."""
+_BEGINNERS = 8
+"""The number of first optimizers whose turns are counted from 0. Scripts may create an optimizer for every update."""
 
 
 _Kind: TypeAlias = tuple[str | None, tuple[int, ...], str]
@@ -241,7 +243,10 @@ class OptimizerNames:
         return self._meet(optimizer).name
 
     def turn(self, optimizer: torch.optim.Optimizer) -> int:
-        """Count a turn of the optimizer. Return how many it had before, since the last `restart`."""
+        """Count a turn of the optimizer. Return how many it had before, since the last `restart`.
+
+        After the first optimizers, a new one goes on with the turns of all. Else each would be due at once.
+        """
         met = self._meet(optimizer)
         if self._last is not None:
             self._last.varies |= self._last.after not in (None, met)
@@ -259,7 +264,7 @@ class OptimizerNames:
         return [
             met.turns
             for met in self._met.values()
-            if met.turns and met.newest > self._turns - RECENT and met.optimizer() is not None
+            if met.newest > max(self._turns - RECENT, 0) and met.optimizer() is not None
         ]
 
     def coming(self) -> int:
@@ -283,7 +288,7 @@ class OptimizerNames:
 
     def restart(self) -> None:
         for met in self._met.values():
-            met.turns = 0
+            met.turns = met.newest = 0
 
     def _meet(self, optimizer: torch.optim.Optimizer) -> _Met:
         met = self._met.get(id(optimizer))
@@ -293,5 +298,6 @@ class OptimizerNames:
         number = self._counts.get(kind, 0) + 1
         self._counts[kind] = number
         name = kind if number == 1 else f"{kind}-{number}"
-        met = self._met[id(optimizer)] = _Met(weakref.ref(optimizer), name)
+        turns = self._turns if sum(self._counts.values()) > _BEGINNERS else 0
+        met = self._met[id(optimizer)] = _Met(weakref.ref(optimizer), name, turns)
         return met

@@ -292,6 +292,23 @@ def test_passes_of_optimizers_by_turns_are_measured_alone(data_directory: Path, 
     assert {int(each.parameters[0]) for each in sampled} == {0, 1}
 
 
+def test_an_optimizer_for_each_update_keeps_the_interval(data_directory: Path) -> None:
+    """Where each update has an optimizer of its own, all of them together are sampled once in the interval."""
+    model = Net()
+    config = ampmon.Config(every=20, sample="all")
+    scaler = ampmon.GradScaler("cpu", init_scale=64.0, growth_interval=10**6, monitor=config)
+    optimizers = [SGD(model.parameters(), lr=0.1) for _ in range(100)]
+    for optimizer in optimizers:
+        scaler.scale(loss_of(model, torch.randn(8, 16))).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    updates = recording(data_directory).updates
+    sampled = [update.ordinal for update in updates if update.gradients is not None]
+    assert sampled[-4:] == [20, 40, 60, 80]
+    assert len(sampled) <= 12
+
+
 def test_a_parameter_that_joins_is_measured_once_its_passes_are(data_directory: Path) -> None:
     """The first sample after a parameter has joined leaves it out, because its gradient is a sum; the next has it."""
     old, new = (nn.Parameter(torch.zeros(8)) for _ in range(2))
