@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -97,6 +98,9 @@ def _become(program: str, command: Sequence[str], environment: Mapping[str, str]
     sys.stderr.flush()
     try:
         if os.name == "posix":
+            # Python ignores these for itself. Where SIGPIPE is ignored, `cat log | head -1` in a shell script fails.
+            for name in ("SIGPIPE", "SIGXFSZ"):
+                signal.signal(getattr(signal, name), signal.SIG_DFL)
             os.execve(program, list(command), dict(environment))
         # On Windows, a parent that waits for this process would not wait for its replacement.
         return subprocess.call([program, *command[1:]], env=dict(environment))

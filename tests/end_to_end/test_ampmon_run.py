@@ -81,6 +81,15 @@ def test_the_command_takes_the_place_of_the_process() -> None:
     assert run("--help").stdout.startswith("usage: ampmon run")
 
 
+def test_a_shell_script_s_pipes_end_as_they_would_without() -> None:
+    """A program whose reader is gone is ended by SIGPIPE, which Python ignores for itself."""
+    script = 'yes | head -1; echo "${PIPESTATUS[0]}"; grep SigIgn /proc/self/status'
+    plain = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    done = run("bash", "-c", script)
+    assert (done.stdout, done.stderr) == (plain.stdout, plain.stderr)
+    assert "y\n141\n" in done.stdout
+
+
 def test_disabled_it_is_the_plain_command() -> None:
     """With AMPMON_MODE=disabled the environment is unchanged."""
     done = run(sys.executable, "-c", SEEN, AMPMON_MODE="disabled")
