@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -134,12 +135,20 @@ def _warn(program: str, command: Sequence[str]) -> None:
 
 
 def _options(words: Sequence[str]) -> set[str]:
-    """The letters of Python's own options."""
+    """The letters of Python's own options, without those that take a value. The last of them may be -m or -c."""
     letters: set[str] = set()
-    for word in words:
-        if not word.startswith("-") or word in {"-", "-m", "-c"}:
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("-") or word == "-":
             break
-        letters.update(word[1:] if not word.startswith(("-W", "-X", "--")) else ())
+        if word.startswith("--"):
+            continue
+        own, *valued = re.split("([cmWX])", word[1:], maxsplit=1)
+        letters.update(own)
+        if valued[:1] in (["c"], ["m"]):
+            break
+        if valued[1:] == [""]:
+            next(rest, None)
     return letters
 
 

@@ -101,10 +101,12 @@ def test_disabled_it_is_the_plain_command() -> None:
 
 def test_a_python_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
     """A Python that ignores PYTHONPATH or lacks torch gets a warning, and its script still runs."""
-    for option in ("-I", "-S", "-uE"):
-        done = run("python", option, "-c", "print(1)")
+    for options in (["-I"], ["-S"], ["-uE"], ["-W", "ignore", "-I"], ["-Xdev", "-E"]):
+        done = run("python", *options, "-c", "print(1)")
         assert "nothing is watched: Python's options -I, -E and -S" in done.stderr
         assert done.stdout == "1\n"
+    for words in (["-cprint(1) # IES"], ["-Wignore", "-mtimeit", "-n1", "-r1", "-S"]):
+        assert "-S ignore" not in run("python", *words).stderr
     venv.create(tmp_path / "bare", with_pip=False)
     bin_ = tmp_path / "bare" / "bin"
     script = tmp_path / "train.py"
