@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import functools
 import os
 import re
 import socket
@@ -15,6 +17,8 @@ import msgspec
 Fate: TypeAlias = Literal["alive", "gone", "unknown"]
 
 _PROC = Path("/proc")
+_SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors that say nothing about a file: the reader is short of descriptors or memory."""
 _FIRST_NAMESPACE = 0xEFFFFFFC
 """The inode of a Linux machine's initial pid namespace (PROC_PID_INIT_INO)."""
 
@@ -38,7 +42,10 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
         return file_name(self.host) + (f"-{self.namespace}" if inner else "")
 
     def fate(self) -> Fate:
-        """Whether the process is alive. "unknown" from another machine or container: it may still run."""
+        """Whether the process is alive. "unknown" from another machine or container: it may still run.
+
+        Raises OSError if this process is short of descriptors or memory, and so cannot see it.
+        """
         if self.boot_id != boot_id():
             # The same machine after a reboot. Another machine has another name.
             return "gone" if self.host == host() else "unknown"
@@ -50,7 +57,7 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def this_process() -> ProcessIdentity:
-    """Describe the calling process. Not cached, because it changes with a fork."""
+    """Describe the calling process. Not cached, because it changes with a fork. Raises OSError as `fate` does."""
     pid = os.getpid()
     return ProcessIdentity(
         pid=pid,
@@ -76,21 +83,32 @@ def process_alive(pid: int, started: int) -> bool:
 
 
 def start_time(pid: int) -> int | None:
-    """When a process began, in clock ticks after boot. None if it is gone or a zombie, or not on Linux."""
+    """When a process began, in clock ticks after boot. None if it is gone or a zombie, or not on Linux.
+
+    Raises OSError as `ProcessIdentity.fate` does.
+    """
+    stat = _read(str(pid), "stat")
     try:
-        stat = _PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
         # The second field is the program's name in brackets, which may itself hold brackets and spaces.
         fields = stat[stat.rindex(")") + 2 :].split()
         return None if fields[0] in "ZX" else int(fields[19])
-    except (OSError, ValueError, IndexError):
+    except (ValueError, IndexError):
         return None
 
 
+@functools.cache
 def boot_id() -> str:
-    """The kernel's random id of this boot, or empty if the system has none."""
+    """The kernel's random id of this boot, or empty if the system has none. Raises OSError as `fate` does."""
+    return _read("sys/kernel/random/boot_id").strip()[:64]
+
+
+def _read(*names: str) -> str:
+    """A file in /proc, or an empty text if there is none or this process may not read it."""
     try:
-        return _PROC.joinpath("sys/kernel/random/boot_id").read_text("ascii").strip()[:64]
-    except (OSError, ValueError):
+        return _PROC.joinpath(*names).read_text("utf-8", "replace")
+    except OSError as error:
+        if error.errno in _SHORT:
+            raise
         return ""
 
 

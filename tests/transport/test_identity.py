@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -180,6 +181,21 @@ def test_reused_pid_is_another_process() -> None:
 def test_fate_of_what_cannot_be_seen_is_unknown(change: dict[str, object], fate: str) -> None:
     """A reboot ends a process. On another host or in another container its fate is unknown."""
     assert msgspec.structs.replace(identity.this_process(), **change).fate() == fate
+
+
+def test_nothing_is_gone_for_want_of_a_descriptor() -> None:
+    """If this process cannot open a file, it does not take a living process for a dead one."""
+    this = identity.this_process()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            this.fate()
+        with pytest.raises(OSError, match="Too many open files"):
+            identity.this_process()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert this.fate() == "alive"
 
 
 def git(directory: Path, *arguments: str) -> str:
