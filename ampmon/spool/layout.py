@@ -181,8 +181,8 @@ def remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def sync_directory(path: Path) -> None:
-    """Sync the names in a directory to disk, which syncing a file need not do. Blocks. Raises OSError."""
+def sync_path(path: Path) -> None:
+    """Sync a file, or the names in a directory, which syncing a file need not do. Blocks. Raises OSError."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

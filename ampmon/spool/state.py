@@ -21,7 +21,8 @@ from ampmon.system import private
 
 
 CURSOR = "cursor"
-_CLOSED, _DESTINATION, _FINDINGS, _REQUEST = "closed", "destination", "findings", "request"
+DESTINATION = "destination"
+_CLOSED, _FINDINGS, _REQUEST = "closed", "findings", "request"
 
 
 class Destination(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,13 +53,13 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     def read(cls, path: Path) -> Destination | None:
         """Return the destination of the spool at ``path``, or None if none can be read, for example not yet."""
         try:
-            return msgspec.json.decode((path / _DESTINATION).read_bytes(), type=cls)
+            return msgspec.json.decode((path / DESTINATION).read_bytes(), type=cls)
         except (OSError, msgspec.DecodeError):
             return None
 
     def write(self, path: Path) -> None:
         """Replace the destination of the spool at ``path``. Raises OSError."""
-        private.replace(path / _DESTINATION, msgspec.json.encode(self), durable=False)
+        private.replace(path / DESTINATION, msgspec.json.encode(self), durable=False)
 
     def __repr__(self) -> str:
         return f"Destination({self.url!r}, {self.mode})"  # without the token

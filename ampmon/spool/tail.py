@@ -104,13 +104,14 @@ class SpoolTail:
         return layout.bytes_behind(self.path, layout.Position(0, 0))
 
     def sync(self) -> None:
-        """Sync appended frames, and the names of their files, to disk. Blocks."""
+        """Sync appended frames, the names of their files, and where they are sent, to disk. Blocks."""
         with self._sync_lock:
             if self._named:
                 self._named = False
-                for folder in (self.path, *list(self.path.parents)[:2]):
+                above = list(self.path.parents)[:2]
+                for each in (self.path / state.DESTINATION, self.path, *above):
                     with contextlib.suppress(OSError):  # not every system syncs directories
-                        layout.sync_directory(folder)
+                        layout.sync_path(each)
             retired = [self._retired.popleft() for _ in range(len(self._retired))]
             tail = self._file[0]
             for fd in (*retired, tail) if tail != _NO_FD else retired:

@@ -123,7 +123,7 @@ def test_a_segment_that_cannot_begin_is_not_tried_at_every_frame(tmp_path: Path)
 def test_names_are_synced_with_what_they_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first sync also syncs the directories. Later ones do so only for a new segment."""
+    """The first sync also syncs the destination and the directories. Later ones do so only for a new segment."""
     synced: list[Path] = []
     sync = os.fsync
     monkeypatch.setattr(
@@ -132,7 +132,7 @@ def test_names_are_synced_with_what_they_name(
     attempt = Attempt(tmp_path, segment_bytes=500)
     path = attempt.spool.path
     attempt.spool.sync()
-    assert [path, path.parent, tmp_path] == [each for each in synced if each.is_dir()]
+    assert synced == [path / "destination", path, path.parent, tmp_path]
     attempt.events(1)
     attempt.spool.sync()
     assert synced.count(path) == 1

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import msgspec
 
-from ampmon.spool.layout import sync_directory
+from ampmon.spool.layout import sync_path
 from ampmon_server.model.names import file_name
 from ampmon_server.store.forwarding import Piece, Portion
 
@@ -45,7 +45,7 @@ class TensorBoard:
             os.fsync(file.fileno())
             at.bytes = file.tell()
         if new and os.name == "posix":  # no other system can sync folders
-            sync_directory(path.parent)
+            sync_path(path.parent)
         return msgspec.json.encode(at).decode()
 
 

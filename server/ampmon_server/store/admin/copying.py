@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import URL
 from sqlalchemy.exc import DBAPIError
 
-from ampmon.spool.layout import sync_directory
+from ampmon.spool.layout import sync_path
 from ampmon_server.settings import Settings
 from ampmon_server.store.engine import engine, sqlite
 from ampmon_server.store.engine.errors import Busy, Unusable
@@ -165,4 +165,4 @@ def _put(draft: Path, target: Path) -> None:
     with draft.open("rb") as file:
         os.fsync(file.fileno())
     os.replace(draft, target)
-    sync_directory(target.parent)
+    sync_path(target.parent)
