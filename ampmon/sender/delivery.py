@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import logging
 import os
 import time
@@ -274,10 +275,11 @@ class CursorKeeper:
             {"time": time.time_ns() // 1000, "reason": reason, "record": entry.payload}
         )
         fd = private.open_file(self._path / _REJECTED, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        try:
-            os.write(fd, line + b"\n")
-        finally:
-            os.close(fd)
+        with open(fd, "ab", buffering=0) as file:
+            before = file.seek(0, os.SEEK_END)
+            if file.write(line + b"\n") <= len(line):  # a full disk took a part
+                file.truncate(before)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path / _REJECTED)
         cursor = self.cursor
         self._move(entry.end, rejected=cursor.rejected + 1, corrupt=cursor.corrupt + entry.corrupt)
 

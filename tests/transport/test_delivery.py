@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import multiprocessing
+import resource
+import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -232,6 +236,34 @@ def test_poison_is_set_aside_and_the_rest_goes_on(tmp_path: Path, server: Memory
     assert [line["reason"] for line in lines] == ["a record is not acceptable"] * 4
     assert list(attempt.spool.path.glob("*.seg")) == []
     assert send(tmp_path, server).sent == 0
+
+
+def _set_aside_beyond_limit(directory: Path) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    server = MemoryTransport()
+    attempt = Attempt(directory)
+    attempt.events(2, text="x" * 3000)
+    server.refuse = lambda record: record.seq == 1
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    with pytest.raises(OSError, match="No space left"):
+        send(directory, server)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert send(directory, server).rejected == 1
+    (line,) = (attempt.spool.path / "rejected").read_bytes().splitlines()
+    kept = msgspec.json.decode(line, type=dict[str, Any])["record"]
+    assert wire.decode(base64.b64decode(kept)).detail["text"] == "x" * 3000
+    attempt.spool.abandon()
+
+
+def test_a_record_is_set_aside_whole_or_not_at_all(tmp_path: Path) -> None:
+    """If the disk takes only a part of a rejected record, the record stays in the spool until there is room."""
+    child = multiprocessing.get_context("fork").Process(
+        target=_set_aside_beyond_limit, args=(tmp_path,)
+    )
+    child.start()
+    child.join()
+    assert child.exitcode == 0
 
 
 def test_a_restored_server_gets_the_newest_headers_before_a_record_is_set_aside(
