@@ -27,12 +27,12 @@ def feed_from(
     stock = getattr(owner, method)
 
     @functools.wraps(stock)
-    def update(overflow: Any = False, *args: Any, **kwargs: Any) -> Any:
+    def update(*args: Any, **kwargs: Any) -> Any:
         before = scale()
         try:
-            return stock(overflow, *args, **kwargs)
+            return stock(*args, **kwargs)
         finally:
-            feed.update(before, scale(), overflow)
+            feed.update(before, scale(), next(iter((*args, *kwargs.values())), False))
 
     setattr(owner, method, update)
     setattr(owner, _FEED, feed)

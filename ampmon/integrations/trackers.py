@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 from ampmon import config
@@ -67,11 +68,11 @@ def run_id() -> str | None:
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that are numbers or tensors of one element."""
+    """The values that are numbers, NumPy's too, or tensors of one element."""
     return {
         name: value
         for name, value in values.items()
-        if isinstance(value, (int, float)) or getattr(value, "numel", lambda: 0)() == 1
+        if isinstance(value, Real) or getattr(value, "numel", lambda: 0)() == 1
     }
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import ampmon
 from ampmon import wire
 from ampmon.errors import ConfigurationError
+from ampmon.integrations.patching import feed_from
+from ampmon.integrations.trackers import numbers
 from ampmon.numerics.histogram import Statistics
 from probe.test_no_sync import NoSync
 from recording import recording, recordings
@@ -86,6 +89,30 @@ def test_gradients_are_looked_at_where_an_integration_says_so(data_directory: Pa
     assert second.optimizers[0].culprits == (wire.Culprit(0, 1, 0),)
     assert (second.optimizers[0].optimizer, third.gradients) == ("SGD", None)
     assert (feed.errors, feed.metrics()["amp/zero_share"]) == (1, 0)
+
+
+def test_a_method_is_called_as_the_framework_calls_it(data_directory: Path) -> None:
+    """An integration passes on positional and keyword arguments alike, and records the flag in both."""
+
+    class Scaler:
+        scale = 4.0
+
+        def update(self, found_inf: bool, *, by: float = 0.5) -> float:
+            self.scale *= by if found_inf else 1.0
+            return self.scale
+
+    scaler = Scaler()
+    feed = feed_from(scaler, "update", lambda: scaler.scale, "mine", ampmon.Policy())
+    assert scaler.update(True) == 2.0
+    assert scaler.update(found_inf=True, by=0.25) == 0.5
+    assert scaler.update(found_inf=False) == 0.5
+    assert (feed.updates, feed.skips, feed.errors) == (3, 2, 0)
+
+
+def test_values_of_numpy_are_numbers() -> None:
+    """A framework's callback records the values that `ampmon.log` takes, and leaves out others."""
+    values = {"a": np.float32(1), "b": np.int64(2), "c": True, "d": torch.ones(1), "e": 0.5}
+    assert numbers({**values, "text": "x", "many": torch.ones(2), "rows": [1]}) == values
 
 
 def test_a_stream_goes_on_in_the_next_run(data_directory: Path) -> None:
