@@ -177,7 +177,8 @@ class HttpTransport:
     def _connect(self, url: str, token: str) -> HTTPConnection:
         self.close()
         parsed = urllib3.util.parse_url(url)
-        host, base = parsed.host or "", parsed.path or ""
+        # urllib3's pools take the brackets off an IPv6 address; its connections do not.
+        host, base = (parsed.host or "").strip("[]"), parsed.path or ""
         connection: HTTPConnection
         if parsed.scheme == "https":
             connection = HTTPSConnection(host, parsed.port, timeout=CONNECT_TIMEOUT_S)

@@ -24,7 +24,7 @@ from ampmon_server.demo.service import DemoServer as Demo
 from ampmon_server.http.auth.callers import Proofs
 from batches import Trainer
 from campaigns.soak.proxy import Proxy
-from recording_server import RecordingServer
+from recording_server import RecordingServer, answer_for
 from threaded_server import ThreadedServer
 from waiting import DEADLINE_S
 
@@ -37,7 +37,9 @@ QUESTION = re.compile(
 
 
 @contextlib.contextmanager
-def stranger(answer: bytes | Callable[[bytes], bytes]) -> Iterator[tuple[str, list[bytes]]]:
+def stranger(
+    answer: bytes | Callable[[bytes], bytes], host: str = "127.0.0.1"
+) -> Iterator[tuple[str, list[bytes]]]:
     """A stranger on a port that gives ``answer``: its address, and what each connection has sent."""
     heard: list[bytes] = []
 
@@ -64,11 +66,13 @@ def stranger(answer: bytes | Callable[[bytes], bytes]) -> Iterator[tuple[str, li
         for each in threads:
             each.join()
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as listener:
         thread = threading.Thread(target=accept)
         thread.start()
+        named = f"[{host}]" if ":" in host else host
         try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}", heard
+            yield f"http://{named}:{listener.getsockname()[1]}", heard
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             thread.join()
@@ -249,3 +253,21 @@ def test_the_question_is_what_was_dialled() -> None:
     target = heard[0].split()[1].decode()
     assert urlsplit(target).path == "/base/api/v1/proof"
     assert parse_qs(urlsplit(target).query)["address"] == [f"127.0.0.1:{port}"]
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="needs IPv6")
+def test_a_server_is_reached_by_an_ipv6_address() -> None:
+    """The address of a challenge and its Host header have brackets once, and the batch follows the proof."""
+    answers = ok(b'{"acked":{},"version":1}')
+
+    def answer(got: bytes) -> bytes:
+        asked = got.split()[1].decode()
+        return answers if b"POST" in got else ok(answer_for(asked, [TOKEN]))
+
+    with stranger(answer, "::1") as (url, heard):
+        transport = HttpTransport(url, token=TOKEN)
+        assert transport.send(b"a batch", 1).version == 1
+        transport.close()
+    port = url.rpartition(":")[2]
+    assert b"&address=%5B%3A%3A1%5D%3A" + port.encode() in heard[0]
+    assert heard[0].count(f"Host: [::1]:{port}\r\n".encode()) == 2
