@@ -59,6 +59,11 @@ class Monitored(_Base):
     _ampmon_monitor: Monitor | None = None
     monitor = _Shown()
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        # A class of `watch` is none of the user's, who may register theirs.
+        if "_ampmon_base" not in cls.__dict__:
+            super().__init_subclass__(**kwargs)
+
     def _ampmon_stock(self) -> list[Any]:
         """The base class's functions behind scale, _unscale_grads_, step, _maybe_opt_step and update, in this order.
 

@@ -158,6 +158,13 @@ def _wait(scaler: Any) -> None:
         scaler.__class__ = _waiting_classes.get(kind) or _waiting_class(kind)
 
 
+class _Unannounced:
+    """Comes before a user's class in the bases of ours, so that its `__init_subclass__` registers no class of ours."""
+
+    def __init_subclass__(cls, **_: Any) -> None:
+        pass
+
+
 def _waiting_class(kind: Any) -> type:
     import copyreg
     import functools
@@ -189,7 +196,7 @@ def _waiting_class(kind: Any) -> type:
     members["load_state_dict"] = passing_on("load_state_dict", restored)
     members |= {"__reduce_ex__": __reduce_ex__, "_ampmon_waits_as": kind}
     members |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
-    _waiting_classes[kind] = type(kind.__name__, (kind,), members)
+    _waiting_classes[kind] = type(kind.__name__, (_Unannounced, kind), members)
     return _waiting_classes[kind]
 
 

@@ -144,6 +144,25 @@ print(json.dumps([type(scaler).__name__, isinstance(scaler, Own), scaler.floored
     assert len(recording(data_directory).updates) == 4
 
 
+def test_a_subclass_that_registers_itself_is_watched(data_directory: Path) -> None:
+    """`__init_subclass__` of the user's classes is called for the user's classes alone, and may need arguments."""
+    assert ran("""
+registered = []
+class Registered:
+    def __init_subclass__(cls, /, key, **kwargs):
+        super().__init_subclass__(**kwargs)
+        registered.append(key)
+class Listed(Registered, GradScaler, key="listed"):
+    pass
+class Ours(ampmon.GradScaler, Registered, key="ours"):
+    pass
+train(Listed("cpu"), Net())
+train(Ours("cpu"), Net())
+print(json.dumps(registered))
+""") == ["listed", "ours"]
+    assert len(recording(data_directory).updates) == 8
+
+
 INTERFACE = """
 stock = {}
 for made in (GradScaler("cpu"), Own(1.0, "cpu")):
