@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 from collections import deque
@@ -18,6 +19,7 @@ _RETIRED_MAX = 16
 _RETRIES = 64
 """If no segment can be made, the times that a frame without its header tries again per segment's length."""
 _NO_FD = -1
+_LOSSES = frozenset({errno.EIO, errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)})
 _OPEN_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
 
@@ -26,6 +28,7 @@ class SpoolTail:
 
     One thread at a time may `write`; `sync` and `look` may run beside it in another. Raises OSError at construction if
     the directory cannot be written. ``remade`` counts how often the spool was recreated after somebody removed it.
+    ``unsynced`` says why a sync failed, or is None. The system reports that once, and may then drop what was written.
     """
 
     def __init__(
@@ -33,6 +36,7 @@ class SpoolTail:
     ) -> None:
         self.path = path
         self.remade = 0
+        self.unsynced: str | None = None
         self._attempt_id = attempt_id
         self._destination = destination
         self._segment_bytes = segment_bytes
@@ -144,8 +148,11 @@ class SpoolTail:
         return fd
 
     def _sync(self, fd: int) -> None:
-        with contextlib.suppress(OSError):
+        try:
             os.fdatasync(fd) if hasattr(os, "fdatasync") else os.fsync(fd)
+        except OSError as error:
+            if error.errno in _LOSSES:
+                self.unsynced = error.strerror
 
     def _size(self, fd: int) -> int:
         return os.lseek(fd, 0, os.SEEK_END)

@@ -102,8 +102,9 @@ class SpoolWriter:
 
     @property
     def trouble(self) -> str | None:
-        """Why the disk does not take the records in memory, or None if it does."""
-        return self._relay.problem or ("the disk does not respond" if self._relay.stuck() else None)
+        """Why the disk does not take the records in memory, or lost some that it took; None if it does neither."""
+        stuck = "the disk does not respond" if self._relay.stuck() else None
+        return self._relay.problem or stuck or self._tail.unsynced
 
     @property
     def fullness(self) -> float:

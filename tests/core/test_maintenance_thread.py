@@ -122,6 +122,31 @@ def test_a_full_disk_is_warned_of_once_and_told_when_it_is_over(
     assert recorded.events("dropped") == []
 
 
+def test_a_disk_that_loses_what_it_took_is_warned_of_once(
+    data_directory: Path, busy: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write may succeed in memory and fail when it is synced, as on NFS. The system tells of it once."""
+    recorder, sync = start(), os.fdatasync
+    asked: list[int] = []
+
+    def fail_once(fd: int) -> None:
+        asked.append(fd)
+        if len(asked) == 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        sync(fd)
+
+    def train() -> None:
+        monkeypatch.setattr(os, "fdatasync", fail_once)
+        put(recorder, "backoff")
+        wait_for(lambda: len(warned) and len(asked) > 2)
+        current_run.finish(DEADLINE_S)
+
+    with pytest.warns(AmpmonWarning, match=r"cannot write.*Input/output error") as warned:
+        train()
+    assert len(warned) == 1
+    assert len(recordings(data_directory)[0].updates) == 1
+
+
 def test_a_data_directory_that_is_deleted_is_made_anew(data_directory: Path, busy: None) -> None:
     """A data directory deleted in mid-run is made again with one warning; only the deleted records are missing."""
     recorder = start()
