@@ -133,7 +133,7 @@ def data_directory(environment: Mapping[str, str] = os.environ) -> Path:
         base = Path(environment.get("LOCALAPPDATA") or home / "AppData" / "Local")
     else:
         base = Path(environment.get("XDG_DATA_HOME") or home / ".local" / "share")
-    return base / "ampmon"
+    return (base / "ampmon").absolute()
 
 
 def address_file(directory: Path) -> Path:

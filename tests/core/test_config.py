@@ -35,6 +35,16 @@ def test_the_environment_is_read() -> None:
     assert options.run_id == UUID(ENVIRONMENT["AMPMON_RUN_ID"])
 
 
+@pytest.mark.parametrize("name", ["AMPMON_DIR", "XDG_DATA_HOME"])
+def test_the_data_directory_does_not_depend_on_the_working_directory(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative directory is meant from where the process started: its sender has another working directory."""
+    monkeypatch.chdir(tmp_path)
+    found = resolve(environment={name: "of/mine"}).dir
+    assert found.is_relative_to(tmp_path / "of" / "mine")
+
+
 def test_arguments_come_first(tmp_path: Path) -> None:
     """An argument overrides its variable."""
     options = resolve(
