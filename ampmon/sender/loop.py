@@ -80,8 +80,8 @@ class Loop:
 
         Also end once ``elected`` returns False, and then leave all files in place.
         """
-        private.make(home(self._directory))
         with contextlib.suppress(OSError):
+            private.make(home(self._directory))
             forget(self._directory)
         try:
             while not stop.wait(_SPOOLS_POLL_S) and elected():
