@@ -2,7 +2,7 @@
 
 A frame is ``magic | version | kind | key length | payload length | CRC-32 | key | payload``, little-endian. The CRC
 covers everything else and starts from the segment's salt and the frame's offset. So bytes of a frame elsewhere (in a
-payload, in another spool) are not a frame.
+payload, in another spool) are not a frame. All versions share this layout, so each tells a newer frame from damage.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from uuid import UUID
+
+from ampmon.errors import SpoolError
 
 
 # 0xC1 is the only byte that begins no msgpack value.
@@ -95,7 +97,7 @@ def _frame_at(buffer: bytes, at: int, salt: int, offset: int) -> Frame | None:
     if len(buffer) - at < HEAD_BYTES:
         return None
     magic, version, kind, key_length, length = _PREFIX.unpack_from(buffer, at)
-    if magic != MAGIC or version != VERSION or kind not in (RECORD, HEADER):
+    if magic != MAGIC:
         return None
     body = at + HEAD_BYTES
     payload_at = body + key_length
@@ -108,4 +110,6 @@ def _frame_at(buffer: bytes, at: int, salt: int, offset: int) -> Frame | None:
     )
     if crc != _CRC.unpack_from(buffer, at + _PREFIX.size)[0]:
         return None
+    if version != VERSION or kind not in (RECORD, HEADER):
+        raise SpoolError("a newer ampmon wrote these records: upgrade the one that sends them")
     return Frame(kind, key.decode("utf-8", "replace"), payload, offset + end)

@@ -65,7 +65,8 @@ class SpoolReader:
         """Return the next records, of one segment at most, and move past them.
 
         A record longer than ``bytes_max`` comes alone. ``over`` says that nobody appends any more. Bytes at the end
-        that are no frame are then damage, not a frame that is still being written. Raises OSError.
+        that are no frame are then damage, not a frame that is still being written. Raises OSError, and SpoolError for
+        records of a newer ampmon.
         """
         following = self._following(over)
         complete = over or following is not None

@@ -23,7 +23,7 @@ from ampmon.sender.backoff import Backoff
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.destination_worker import DestinationWorker
 from ampmon.sender.loop import http_transports
-from ampmon.spool import Destination, layout, spools
+from ampmon.spool import Destination, frame, layout, spools
 from ampmon.testing import ManualClock, MemoryTransport
 from attempts import DEAD, Attempt, seqs
 from draining import DrainReport, drain
@@ -588,6 +588,28 @@ def test_a_resumed_run_waits_while_the_attempt_before_it_is_refused(
         assert problems(worker, ended, resumed) == [False, False]
         resumed.spool.close()
         worker.transport.close()
+
+
+def test_records_of_a_newer_writer_are_kept(
+    tmp_path: Path, server: MemoryTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older sender takes frames that it does not know for no damage. It leaves them to a newer one."""
+    newer = {name: getattr(frame, name) + 1 for name in ("VERSION", "RECORD", "HEADER")}
+    other = Attempt(tmp_path)
+    other.finish()
+    with monkeypatch.context() as patched:
+        for name, value in newer.items():
+            patched.setattr(frame, name, value)
+        attempt = Attempt(tmp_path, segment_bytes=500, process=DEAD)
+        attempt.events(20)
+        attempt.leave()
+    report = send(tmp_path, server)
+    assert (report.sent, report.rejected, report.corrupt) == (1, 0, 0)
+    assert "upgrade" in report.problems[attempt.spool.path.name]
+    for name, value in newer.items():
+        monkeypatch.setattr(frame, name, value)
+    assert send(tmp_path, server).sent == 20
+    assert seqs(server.records(attempt.id)) == list(range(20))
 
 
 def test_headers_refused_forever_hold_up_no_later_attempt(tmp_path: Path) -> None:
