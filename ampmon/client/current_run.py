@@ -157,10 +157,11 @@ def finish(deadline_s: float = FINISH_DEADLINE_S) -> None:
 
     Also runs automatically at exit. Records that are not delivered in time stay on disk, and the sender continues.
     """
-    _finish(deadline_s, "finished")
+    end("finished", deadline_s)
 
 
-def _finish(deadline_s: float, outcome: str) -> None:
+def end(outcome: str, deadline_s: float = FINISH_DEADLINE_S) -> None:
+    """End the run as `finish` does. ``outcome`` is "finished", or the type of the exception that ended it."""
     global _current, _failed, _finished, _wanted
     until = time.monotonic() + deadline_s
     # If the lock stays held, another thread is beginning a run on a disk that hangs. The process must still exit.
@@ -178,7 +179,7 @@ def _finish(deadline_s: float, outcome: str) -> None:
 
 def _at_exit() -> None:
     fatal = _fatal()
-    _finish(FINISH_DEADLINE_S, type(fatal).__name__ if fatal is not None else "finished")
+    end(type(fatal).__name__ if fatal is not None else "finished")
 
 
 def _fatal() -> BaseException | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,7 +50,8 @@ class AmpmonLogger(Logger):
         run.log(numbers(metrics), step=step)
 
     def finalize(self, status: str) -> None:
-        self._proposal.end()
+        fatal = sys.exc_info()[0]
+        self._proposal.end(fatal.__name__ if status == "failed" and fatal else "finished")
 
 
 class AmpmonCallback(Callback):
@@ -100,3 +102,6 @@ class AmpmonCallback(Callback):
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         self._proposal.end()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._proposal.end(type(exception).__name__)

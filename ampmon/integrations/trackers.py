@@ -54,11 +54,14 @@ class Proposal:
             signals.let_through(error)
             warn(f"ampmon: cannot watch the framework's scaler: {error}")
 
-    def end(self) -> None:
-        """Deliver and end the run if the framework began it. May block for up to five seconds."""
+    def end(self, outcome: str = "finished") -> None:
+        """Deliver and end the run if the framework began it. May block for up to five seconds.
+
+        ``outcome`` is the type of the exception that ended the training, if one did.
+        """
         if self._taken:
             self._taken = False
-            current_run.finish()
+            current_run.end(outcome)
 
 
 def run_id() -> str | None:

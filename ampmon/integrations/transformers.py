@@ -19,12 +19,18 @@ class AmpmonCallback(TrainerCallback):
     to deliver it. Nothing else here raises, blocks or syncs.
     """
 
+    _training: Proposal | None = None
+    """The run of a training that has not ended. The Trainer tells no callback of an exception."""
+
     def __init__(self, tracker: Any = None) -> None:
         self._tracker = tracker
         self.run_id: str | None = None
         self._proposal = Proposal()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if AmpmonCallback._training is not None:
+            AmpmonCallback._training.end("Exception")
+        AmpmonCallback._training = self._proposal
         resumed = state.global_step > 0
         kept = (state.stateful_callbacks or {}).get(type(self).__name__) if resumed else None
         known = kept.get("attributes", {}).get("run_id") if isinstance(kept, dict) else None
@@ -59,3 +65,4 @@ class AmpmonCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._proposal.end()
+        AmpmonCallback._training = None

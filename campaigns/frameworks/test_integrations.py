@@ -6,6 +6,8 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from ampmon_server.analysis.diagnosis.rules import scheduler_ahead
 from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.model.scale_policy import ScalePolicy
@@ -50,6 +52,18 @@ def test_a_trainer_tells_what_it_logs_and_goes_on_in_its_run(tmp_path: Path) -> 
     assert first.header().scaler.endswith("(transformers.Trainer)")
     assert first.updates[0].scale == 1024
     assert first.events("finish")
+
+
+@pytest.mark.parametrize("script", ["use_trainer.py", "use_lightning.py"])
+def test_a_training_after_one_that_raised_is_a_run_of_its_own(tmp_path: Path, script: str) -> None:
+    """In a process that goes on after an exception, a run ends with it, and the next training begins another."""
+    shim = "lightning" if "lightning" in script else "accelerate"
+    train(tmp_path, script, "again", shim=shim)
+    *raised, last = of(tmp_path)
+    assert len({each.attempt.run_id for each in raised} | {last.attempt.run_id}) == len(raised) + 1
+    assert all(each.events("exception") and not each.events("finish") for each in raised)
+    assert raised
+    assert (len(last.updates), len(last.events("finish"))) == (6, 1)
 
 
 def test_accelerate_s_log_arrives_and_its_skips_agree(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """Lightning with ampmon's callback or logger. Takes the folder, and one word: how ampmon is used.
 
-The words are `callback`, `resume`, `logger`, `fabric` and `wandb`. With `wandb` the Trainer also logs to an offline W&B
-run, whose rows the script prints.
+The words are `callback`, `resume`, `logger`, `fabric`, `wandb` and `again`. With `wandb` the Trainer also logs to an
+offline W&B run, whose rows the script prints. With `again` two trainings raise before the last, as in a search for
+hyperparameters.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -76,5 +78,16 @@ def trainer(folder: str, how: str) -> None:
         print_rows(folder)
 
 
+class Failing(Line):
+    def on_train_batch_end(self, outputs, batch, index):
+        raise RuntimeError("out of memory")
+
+
 L.seed_everything(0)
+if sys.argv[2] == "again":
+    Lasting, Line = Line, Failing
+    for how in ("logger", "callback"):
+        with contextlib.suppress(RuntimeError):
+            trainer(sys.argv[1], how)
+    Line, sys.argv[2] = Lasting, "callback"
 fabric() if sys.argv[2] == "fabric" else trainer(sys.argv[1], sys.argv[2])

@@ -1,10 +1,12 @@
 """`Trainer` with ampmon's callback. Takes the folder; `resume` starts again from its checkpoint.
 
-With `wandb` it reports to an offline W&B run, and prints the run's rows.
+With `wandb` it reports to an offline W&B run, and prints the run's rows. With `again` a training that raises comes
+first, as in a search for hyperparameters.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -50,6 +52,15 @@ arguments = TrainingArguments(
     disable_tqdm=True,
 )
 callbacks = [AmpmonCallback(tracker=wandb if tracked else None), *([] if resume else [Stop()])]
+if "again" in sys.argv:
+
+    class Fail(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            raise RuntimeError("out of memory")
+
+    failing = [AmpmonCallback(), Fail()]
+    with contextlib.suppress(RuntimeError):
+        Trainer(model=Line(), args=arguments, train_dataset=data, callbacks=failing).train()
 trainer = Trainer(model=Line(), args=arguments, train_dataset=data, callbacks=callbacks)
 if not resume:
     trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=1024)  # as a fix says
