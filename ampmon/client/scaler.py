@@ -378,10 +378,18 @@ def _watched_class(base: type) -> type:
     return _watched[base]
 
 
-def _reduce_to_base(scaler: Any, protocol: int) -> tuple[Any, ...]:
-    """Pickle and copy the scaler as its original class."""
-    base = type(scaler)._ampmon_base
-    state = scaler.__getstate__()
-    state.pop(_OPTIONS, None)
-    # The standard library's own rebuilder, so the pickle loads without ampmon.
-    return copyreg._reconstructor, (base, object, None), state  # type: ignore[attr-defined]
+def _reduce_to_base(scaler: Any, protocol: int) -> Any:
+    """Pickle and copy the scaler as its original class does, without what is ours. The pickle loads without ampmon."""
+    state, watched = scaler.__dict__, scaler.__class__
+    base = watched._ampmon_base
+    ours = {name: state.pop(name) for name in (_MONITOR, _OPTIONS, _UNSEEN) if name in state}
+    scaler.__class__ = base
+    try:
+        reduced = base.__reduce_ex__(scaler, protocol)
+    finally:
+        scaler.__class__ = watched
+        state.update(ours)
+    if reduced[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
+        # Pickle would compare the class with ours. This function does the same, and every Python has it.
+        return copyreg._reconstructor, (base, object, None), *reduced[2:]  # type: ignore[attr-defined]
+    return reduced

@@ -188,8 +188,15 @@ def _waiting_class(kind: Any) -> type:
         _restored.add(id(self))
 
     def __reduce_ex__(self: Any, protocol: Any) -> Any:
-        # Pickles as the original class, through a function that every Python has.
-        return copyreg._reconstructor, (kind, object, None), self.__getstate__()  # type: ignore[attr-defined]
+        # As the original class, in whose place a pickle would name ours.
+        ours, self.__class__ = self.__class__, kind
+        try:
+            reduced = kind.__reduce_ex__(self, protocol)
+        finally:
+            self.__class__ = ours
+        if reduced[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
+            return copyreg._reconstructor, (kind, object, None), *reduced[2:]  # type: ignore[attr-defined]
+        return reduced
 
     members = {name: passing_on(name, begin) for name in ("scale", "unscale_", "step")}
     members["update"] = passing_on("update", lambda _: None)

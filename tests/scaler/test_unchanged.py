@@ -187,6 +187,28 @@ def test_a_scaler_looks_like_torchs_own() -> None:
     assert ran(INTERFACE) == ran(INTERFACE, watched=False)
 
 
+def test_a_subclass_pickles_and_copies_in_its_own_way(data_directory: Path) -> None:
+    """The user's `__reduce__` is called, and sees the user's class, before and after the first scale()."""
+    assert ran("""
+class Reduced(GradScaler):
+    def __init__(self, floor):
+        super().__init__("cpu")
+        self.floor, self.cannot_be_pickled = floor, open(os.devnull)
+    def __reduce__(self):
+        return type(self), (self.floor,)
+
+scaler, seen = Reduced(2.0), []
+for _ in range(2):
+    for copied in (pickle.loads(pickle.dumps(scaler)), copy.deepcopy(scaler), copy.copy(scaler)):
+        seen.append([type(copied).__name__, isinstance(copied, Reduced), copied.floor])
+    train(scaler, Net())
+train(copied, Net())
+print(json.dumps(seen))
+""") == 6 * [["Reduced", True, 2.0]]
+    recorded = recording(data_directory)
+    assert [len(recorded.of(name)) for name in ("scaler", "scaler-2")] == [8, 4]
+
+
 def test_copies_and_unpickled_scalers_are_watched(data_directory: Path) -> None:
     """A copy of a used scaler, and an unpickled one, have their own monitors from their first scale() on."""
     ran("""
