@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -35,6 +36,7 @@ sys.path[:] = filter(None, sys.path)
 print(*(name for name in {_NEEDED} if importlib.util.find_spec(name) is None))
 """
 _LOOK_S = 10.0
+_SHELL = "/bin/sh"
 
 
 def main(words: Sequence[str], start_server: Callable[[], object]) -> int:
@@ -102,12 +104,22 @@ def _become(program: str, command: Sequence[str], environment: Mapping[str, str]
             # Python ignores these for itself. Where SIGPIPE is ignored, `cat log | head -1` in a shell script fails.
             for name in ("SIGPIPE", "SIGXFSZ"):
                 signal.signal(getattr(signal, name), signal.SIG_DFL)
-            os.execve(program, list(command), dict(environment))
+            _replace(program, command, environment)
         # On Windows, a parent that waits for this process would not wait for its replacement.
         return subprocess.call([program, *command[1:]], env=dict(environment))
     except OSError as error:
         _say(f"ampmon run: {command[0]}: {error.strerror}")
         return NOT_EXECUTABLE
+
+
+def _replace(program: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    try:
+        os.execve(program, list(command), dict(environment))
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+    # A script without an interpreter in its first line, which shells and launchers run like this.
+    os.execve(_SHELL, ["sh", program, *command[1:]], dict(environment))
 
 
 # -- warnings before the start ------------------------------------------------------------------------------------

@@ -81,6 +81,15 @@ def test_the_command_takes_the_place_of_the_process() -> None:
     assert run("--help").stdout.startswith("usage: ampmon run")
 
 
+def test_a_script_without_an_interpreter_runs_in_a_shell(tmp_path: Path) -> None:
+    """A shell script needs no `#!`, as in a shell."""
+    script = tmp_path / "train"
+    script.write_text('echo "$0" "$@"; exit 5')
+    script.chmod(0o700)
+    done = run(str(script), "a", "b c")
+    assert (done.returncode, done.stdout, done.stderr) == (5, f"{script} a b c\n", "")
+
+
 def test_a_shell_script_s_pipes_end_as_they_would_without() -> None:
     """A program whose reader is gone is ended by SIGPIPE, which Python ignores for itself."""
     script = 'yes | head -1; echo "${PIPESTATUS[0]}"; grep SigIgn /proc/self/status'
