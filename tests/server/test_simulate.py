@@ -76,6 +76,56 @@ def test_what_cannot_be_simulated_is_said(client: TestClient, send) -> None:
     assert client.get(f"/api/v1/runs/{empty.run_id}/simulate").status_code == 404
 
 
+def test_a_resume_with_its_state_is_replayed_as_it_was(client: TestClient, send) -> None:
+    """Under its own policy, a replay begins with the first scale and growth tracker, not those of the newest start."""
+    machine = Torch(init_scale=1300.0, growth_factor=1.3, growth_interval=10)
+    machine.resume(7)
+    first, found = Trainer(), []
+
+    def trained(trainer: Trainer, updates: int, begins: float) -> None:
+        header = msgspec.structs.replace(
+            trainer.stream, init_scale=begins, growth_factor=1.3, growth_interval=10
+        )
+        records = []
+        for _ in range(updates):
+            scale, skipped = machine.scale, machine.scale >= 4000
+            if skipped:
+                machine.overflow()
+            else:
+                machine.clean(1)
+            found.append((scale, skipped))
+            tracker = 10 - machine.until_growth
+            records.append(
+                trainer.update(
+                    skipped=skipped, scale=scale, scale_after=machine.scale, growth_tracker=tracker
+                )
+            )
+        send(trainer.batch(records, headers=(trainer.attempt, header)))
+
+    trained(first, 60, 1300.0)
+    trained(Trainer(run_id=first.run_id, resume_step=60), 60, machine.scale)
+    told = client.get(f"/api/v1/runs/{first.run_id}/simulate").json()
+    scales = [scale for scale, _ in found]
+    spent = [
+        {"scale": scale, "updates": float(scales.count(scale))} for scale in sorted(set(scales))
+    ]
+    assert told["recorded"]["scales"] == told["simulated"]["scales"] == spent
+    assert told["simulated"]["skips"]["expected"] == sum(skipped for _, skipped in found) > 2
+
+
+def test_a_skip_at_the_start_leaves_no_clean_updates(client: TestClient, send) -> None:
+    """A replay in which the first update is not skipped grows its scale after a whole interval."""
+    trainer = Trainer()
+    records = [
+        trainer.update(skipped=not place, scale=1024.0 / (1 + (place > 0)), growth_tracker=place)
+        for place in range(1990)
+    ]
+    send(trainer.batch(records))
+    path = f"/api/v1/runs/{trainer.run_id}/simulate"
+    told = client.get(path, params={"init_scale": 256}).json()
+    assert told["simulated"]["scales"] == [{"scale": 256.0, "updates": 1990.0}]
+
+
 @pytest.mark.parametrize(("loss", "expected"), [(None, 10), ("not_finite", 10), ("finite", 0)])
 def test_nan_is_told_from_overflow(
     client: TestClient, send, loss: str | None, expected: int
@@ -134,7 +184,10 @@ def test_scales_beyond_fp32_are_no_scales(client: TestClient, send, scale: float
     run = f"/api/v1/runs/{trainer.run_id}"
     told = client.get(f"{run}/simulate").json()
     assert told["recorded"]["scales"] == [{"scale": 65536.0, "updates": 8}]
-    assert told["simulated"]["scales"] == [{"scale": pytest.approx(FP32.max), "updates": 8.0}]
+    assert told["simulated"]["scales"] == [
+        {"scale": 65536.0, "updates": 4.0},
+        {"scale": pytest.approx(FP32.max), "updates": 4.0},
+    ]
     for path in ("figures/simulated", "whatif", "figures/whatif", "figures/scale", "diagnosis"):
         assert client.get(f"{run}/{path}").status_code == 200, path
 

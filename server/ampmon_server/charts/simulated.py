@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ampmon_server.analysis.policy.history import scale_of
 from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.analysis.policy.scalers import KINDS, Setting, changed
 from ampmon_server.analysis.policy.simulation import Path, sentence
@@ -103,7 +104,7 @@ def _traces(path: Path, was: Path, window: Window, view: View) -> list[Trace]:
 def _scale(level: float) -> str:
     if math.isnan(level):
         return "ended"
-    return power_of_two(2.0**level) if abs(level) < 1000 else "dead"
+    return power_of_two(scale_of(level)) if level > -math.inf else "dead"
 
 
 def _stretch(found: ReplaySource) -> str:

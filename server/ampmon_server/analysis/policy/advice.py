@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ampmon_server.analysis.policy.history import History
+from ampmon_server.analysis.policy.history import History, scale_of
 from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.analysis.policy.scalers import Setting, changed, recorded
 from ampmon_server.analysis.policy.simulate import Simulator
@@ -82,7 +82,7 @@ def _calm_scales(history: History) -> Iterator[float]:
     overflowed, held = np.cumsum(skipped), np.cumsum(through[::-1])[::-1]
     for most in (1 / CALM, 0.0):
         calm = levels[(overflowed <= most * (overflowed + held)) & (held > 0)]
-        yield from (float(2.0**level) for level in calm[-1:])
+        yield from map(scale_of, calm[-1:].tolist())
 
 
 def _cost(simulation: Simulation) -> float:

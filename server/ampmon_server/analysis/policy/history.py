@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -33,7 +33,8 @@ class History:
 
     A stretch has ``length`` [s] updates at the scale 2^``level`` [s]. Only its last update, at ``step`` [s], may have
     been ``skipped`` [s]. ``nan`` [s] marks skips for NaN without inf. ``sample_at`` [m] are the places of ``samples``
-    among these updates, from 0. ``policy`` is the one that the run was recorded under.
+    among these updates, from 0. ``policy`` is the one that the run was recorded under. Of a whole run, its `init_scale`
+    is the scale of the first update. ``tracker`` is the growth tracker before the first update.
     """
 
     first: int
@@ -47,6 +48,7 @@ class History:
     step: Ints
     samples: GradientSeries
     sample_at: Ints
+    tracker: int = 0
 
     @classmethod
     def of(
@@ -59,6 +61,7 @@ class History:
         policy: ScalePolicy,
         samples: GradientSeries,
         updates: int | None = None,
+        tracker: int = 0,
     ) -> History:
         """Build from n >= 1 single updates. A scale that is not a positive fp32 number takes the value before it."""
         level = _held(scales)
@@ -76,6 +79,9 @@ class History:
             )
         spans = np.arange(1, SPANS + 1) * len(steps) // SPANS - 1
         ends = np.union1d(ends, spans[spans >= 0])
+        if updates is None or updates == len(steps):
+            # A scaler that was resumed with its state reports the scale of the resume.
+            policy = replace(policy, init_scale=scale_of(level[0]))
         return cls(
             first=int(steps[0]),
             last=int(steps[-1]),
@@ -88,6 +94,7 @@ class History:
             step=steps[ends],
             samples=samples,
             sample_at=np.searchsorted(steps, samples.step).astype(np.int64),
+            tracker=tracker,
         )
 
     @classmethod
@@ -174,6 +181,11 @@ class History:
             # An infinite gradient overflowed at its own scale.
             found = np.log2(self.samples.scale) + np.where(np.isneginf(room), 0.0, room)
         return np.where(found > -np.inf, found, np.inf)  # a dead scale says nothing
+
+
+def scale_of(level: float) -> float:
+    """Return the fp32 number whose log2 is ``level``."""
+    return float(np.float32(2.0**level))
 
 
 def _held(scales: Floats) -> Floats:

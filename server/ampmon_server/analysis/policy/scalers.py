@@ -38,6 +38,10 @@ class ScalerModel:
         self._tracker = 0
         self._capped = False
 
+    def resume(self, tracker: int) -> None:
+        """Begin with ``tracker`` updates without an overflow, less those that have already made the scale grow."""
+        self._tracker = tracker % self._interval
+
     @property
     def until_growth(self) -> int:
         """Updates without an overflow until the scale grows. `FOREVER` if it cannot grow."""
@@ -179,9 +183,11 @@ class Setting:
     backoff_factor: float | None = None
     growth_interval: int | None = None
 
-    def machine(self, scale: float | None = None) -> ScalerModel:
-        """Return a scaler that begins at ``scale``, or at `init_scale` if that is None."""
-        return _MACHINES[self.kind](self if scale is None else replace(self, init_scale=scale))
+    def machine(self, scale: float | None = None, tracker: int = 0) -> ScalerModel:
+        """Return a scaler that begins at ``scale``, or at `init_scale` if that is None, and with a growth tracker."""
+        made = _MACHINES[self.kind](self if scale is None else replace(self, init_scale=scale))
+        made.resume(tracker)
+        return made
 
     def code(self, base: ScalePolicy) -> str:
         """Return code that applies the setting to a scaler with policy ``base``. Empty if torch has no such policy."""

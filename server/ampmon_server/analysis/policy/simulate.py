@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ampmon_server.analysis.policy.history import History
+from ampmon_server.analysis.policy.history import History, scale_of
 from ampmon_server.analysis.policy.replay import Replay, ReplayOutcome
 from ampmon_server.analysis.policy.risks import OverflowRisks
 from ampmon_server.analysis.policy.scalers import Setting, recorded
@@ -110,7 +110,7 @@ class Simulator:
         """Replays, equally many of each kind: fewer than ``replays`` if they take too many strides."""
         # A long run's newest updates do not include calibration, so they begin at the recorded scale.
         from_start = self.history.is_whole or setting.kind == "fixed"
-        scale = None if from_start else float(2.0 ** self.history.level[0])
+        scale = None if from_start else scale_of(self.history.level[0])
         randoms = [np.random.default_rng(SEED) for _ in kinds]
         made: _Replays = []
         strides = 0
@@ -119,7 +119,8 @@ class Simulator:
                 break
             for replay, random in zip(kinds, randoms, strict=True):
                 risk = self._risks.draw(replay.worst, random)
-                made.append(replay.run(setting.machine(scale), risk, random))
+                machine = setting.machine(scale, self.history.tracker)
+                made.append(replay.run(machine, risk, random))
                 strides += made[-1].strides
         return made
 
@@ -145,7 +146,7 @@ def _mean_spent(replays: Sequence[Mapping[tuple[int, float], int]]) -> tuple[Spe
     for replay in replays:
         for (_, level), updates in replay.items():
             spent[level] += updates
-    return tuple(Spent(2.0**level, spent[level] / len(replays)) for level in sorted(spent))
+    return tuple(Spent(scale_of(level), spent[level] / len(replays)) for level in sorted(spent))
 
 
 def _ended(outcomes: _Replays) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -30,15 +31,23 @@ def read(connection: Connection, run_id: UUID, *, stream: int | None = None) -> 
     if not len(rows):
         raise NotFound(f"Run {run_id} has no update yet: there is nothing to replay.")
     ends = int(rows["step"][0]), int(rows["step"][-1])
+    policy = cases.policy_of(connection, scaler)
     return History.of(
         rows["step"],
         rows["scale"],
         rows["skipped"] > 0,
         np.isin(rows["step"], _nan(connection, scaler, ends)),
-        policy=cases.policy_of(connection, scaler),
+        policy=policy,
         samples=samples.read_series(connection, scaler, start=start),
         updates=max(each.updates for each in scaler.sources),
+        tracker=_tracker_before(rows[0], policy.growth_interval),
     )
+
+
+def _tracker_before(row: Any, interval: int) -> int:
+    """The growth tracker before an update, from its row. A skip has erased it."""
+    # After a growth the tracker is 0, and before it was one less than the interval.
+    return 0 if row["skipped"] else int(row["growth_tracker"] - 1) % max(interval, 1)
 
 
 def _nan(connection: Connection, scaler: Scaler, within: tuple[int, int]) -> list[int]:
