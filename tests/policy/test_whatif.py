@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
 from ampmon.numerics.formats import BF16, E4M3, E5M2, FP16, FloatFormat
-from ampmon_server.analysis.flushed import flushed_in
-from ampmon_server.analysis.whatif import DOWN, LEVELS, best, curve, of_samples
+from ampmon_server.analysis.flushed import Flushed, flushed_in
+from ampmon_server.analysis.whatif import DOWN, LEVELS, best, curve, of_parameter, of_samples
 from campaigns.policy.gradients import samples, sparse, underflow_network
 from campaigns.policy.shifted import misses, trained
 from campaigns.policy.tasks import TASKS
@@ -91,6 +94,27 @@ def test_other_formats_flush_what_a_cast_does(into, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(
+    ("into", "dtype"),
+    [(BF16, torch.bfloat16), (E4M3, torch.float8_e4m3fn), (E5M2, torch.float8_e5m2)],
+)
+def test_what_fp16_flushed_counts_in_formats_that_flush_it_too(into, dtype: torch.dtype) -> None:
+    """At the bounds of each format lies the cast of values of which fp16 has flushed a third. bf16 flushes none."""
+    exact = sparse()(1.0) * 2.0**-20
+    now = of_samples(samples(lambda scale: exact.half().float(), [10]))
+    assert now is not None
+    share = float(((exact.half() == 0) & (exact != 0)).float().mean())
+    assert share > 0.3
+    gone = Flushed(share, 0.98 * share, 1.02 * share, now.zeros - share, share, 0.0, 3, 1.0)
+    found = curve(now, gone, into)
+    for level in (4, 8, 10, 12, 16, 18, 24):
+        cast = (exact * 2.0 ** (level - 10)).to(dtype).float()
+        flushed = float(((cast == 0) & (exact != 0)).float().mean())
+        at = LEVELS.index(level)
+        assert found.underflow_low[at] - 1e-6 <= flushed <= found.underflow_high[at] + 1e-6
+    assert into is not BF16 or found.underflow_high[LEVELS.index(10)] == 0.0
+
+
+@pytest.mark.parametrize(
     ("into", "dtype"), [(E4M3, torch.float8_e4m3fn), (E5M2, torch.float8_e5m2)]
 )
 def test_values_that_round_up_to_normal_are_not_claimed_as_subnormal(
@@ -116,6 +140,24 @@ def test_the_best_scale_leaves_the_headroom() -> None:
         largest = float(seen.on_grid.amax[0]) / 2.0**10 * found.scale
         assert largest * 2.0**headroom <= 65504 < largest * 2.0 ** (headroom + 1)
         assert found.underflow_high < 0.003
+
+
+@pytest.mark.parametrize("scale", [48_000.0, 1536.0, 1.3])
+def test_the_headroom_is_that_of_the_power_of_two(scale: float) -> None:
+    """A largest element that was measured at a scale beside a power of two is moved to it."""
+    largest = 3.0
+    seen = samples(lambda _: torch.tensor([1.0, largest]), [0])
+    both = [
+        of_samples(replace(seen, scale=np.array([scale]))),
+        of_parameter(scale, [0, 1], 0, 1, largest),
+    ]
+    for now in both:
+        assert now is not None
+        found = best(now, None, 0.0)
+        assert largest / scale * found.scale <= FP16.max < 2 * largest / scale * found.scale
+        assert found.headroom_bits == pytest.approx(
+            np.log2(FP16.max / (largest / scale * found.scale))
+        )
 
 
 def test_the_worst_that_was_measured_holds() -> None:

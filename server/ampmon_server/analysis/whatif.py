@@ -15,7 +15,7 @@ import numpy as np
 
 from ampmon.numerics.formats import BF16, E4M3, E5M2, FP16, FP32, FloatFormat
 from ampmon.numerics.histogram import elsewhere, headroom_bits
-from ampmon_server.analysis.flushed import Flushed, usable
+from ampmon_server.analysis.flushed import OCTAVES, Flushed, usable
 from ampmon_server.model.series import Floats, GradientSeries, Ints, take
 
 
@@ -62,7 +62,10 @@ Beyond 2^16 all zeros may come back, so nothing is known about zeros there.
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """Shares of a gradient's elements at the scale 2^``level``, by bin [64], and of zeros. ``amax`` is the largest."""
+    """Shares of a gradient's elements at the scale 2^``level``, by bin [64], and of zeros.
+
+    ``amax`` is the largest at that power of two. The shares are those at the real scale, which may lie beside it.
+    """
 
     level: int
     histogram: Floats
@@ -117,7 +120,7 @@ def of_samples(samples: GradientSeries) -> Gradient | None:
     level = levels(newest)
     now = int(level[-1])
     of = newest.on_grid
-    largest = float((of.amax * 2.0 ** (now - level)).max())
+    largest = float((of.amax * (2.0**now / newest.scale)).max())
     here = take(of, level == now)
     bins = (here.histogram / here.elements[:, None]).mean(0)
     return Gradient(now, bins, float((here.zeros / here.elements).mean()), largest)
@@ -127,13 +130,13 @@ def of_parameter(
     scale: float, histogram: Sequence[int], zeros: int, looked: int, amax: float
 ) -> Gradient:
     """Return one parameter's gradient, from ``looked`` >= 1 elements at a positive, finite ``scale``."""
-    return Gradient(
-        round(math.log2(scale)), np.array(histogram, np.float64) / looked, zeros / looked, amax
-    )
+    level = round(math.log2(scale))
+    shares = np.array(histogram, np.float64) / looked
+    return Gradient(level, shares, zeros / looked, amax * (2.0**level / scale))
 
 
 def curve(gradient: Gradient, gone: Flushed | None, into: FloatFormat) -> Curve:
-    """Return the shares at each of `LEVELS`. Elements flushed at the gradient's own scale stay so at lower ones."""
+    """Return the shares at each of `LEVELS`."""
     shares = [_at(gradient, gone, into, level) for level in LEVELS]
     columns = {name: [each[name] for each in shares] for name in shares[0]}
     return Curve(scale=[2.0**level for level in LEVELS], **columns)
@@ -160,7 +163,7 @@ def _at(
 ) -> dict[str, float]:
     bits = level - gradient.level
     found = elsewhere(gradient.histogram, np.ones(()), bits, into)
-    already = (gone.low if bits <= 0 else 0.0, gone.high) if gone else (0.0, 0.0)
+    already = _already(gone, bits - (into.exponent_min_subnormal - FP16.exponent_min_subnormal))
     ends: dict[Share, tuple[Floats | float, Floats | float]] = {
         "underflow": (found.flushed_least + already[0], found.flushed_most + already[1]),
         "subnormal": (found.subnormal_least, found.subnormal_most),
@@ -179,6 +182,16 @@ def _at(
         back = float(found.subnormal_most) + gradient.zeros
         bounds["subnormal_high"] = min(bounds["subnormal_high"], back)
     return bounds
+
+
+def _already(gone: Flushed | None, finer: int) -> tuple[float, float]:
+    """The least and most of what fp16 flushed that also is at a scale and in a format with 2^-``finer`` times its grid.
+
+    No finer grid surely flushes it, and one finer than the extrapolation reaches holds all of it.
+    """
+    if gone is None or finer >= OCTAVES:
+        return 0.0, 0.0
+    return gone.low if finer <= 0 else 0.0, gone.high
 
 
 def widened(share: Share, bits: int, low: float, high: float) -> tuple[float, float]:
