@@ -73,6 +73,24 @@ def test_time_is_counted_from_each_runs_start() -> None:
     )
 
 
+def test_times_before_a_start_are_negative() -> None:
+    """A clock that was set back puts updates before their run's start, and the ticks there are negative."""
+    run = Compared("a", 0, made.source(made.updates([4.0] * 31)), made.START + 2_000_000)
+    axis = scale([run], View(x="time"))["layout"]["xaxis"]
+    assert axis["ticktext"] == [
+        f"{each}\u202f{unit}" if unit else each
+        for each, unit in (
+            ("−2", "s"),
+            ("−1.5", "s"),
+            ("−1", "s"),
+            ("−500", "ms"),
+            ("0", ""),
+            ("500", "ms"),
+            ("1", "s"),
+        )
+    ]
+
+
 @pytest.mark.parametrize("name", COMPARED)
 def test_a_chart_of_nothing_says_why(name: str) -> None:
     """A chart of runs without updates, or without any in view, gives the reason instead of lines."""

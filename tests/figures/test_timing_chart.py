@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import made_series as made
 from ampmon_server.charts import Source, View
@@ -38,6 +39,26 @@ def test_a_column_has_its_mean_and_its_longest() -> None:
     assert figure["layout"]["meta"]["caption"] == (
         "200\u202fms per step on average, 300\u202fms at most. Peak memory is unknown: only CUDA devices report it."
     )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (3e-7, "300\u202fns"),
+        (0.0009996, "1\u202fms"),
+        (0.9996, "1\u202fs"),
+        (1234, "1\u202f230\u202fs"),
+        (5000, "1.39\u202fh"),
+        (319_680, "3.7\u202fd"),
+    ],
+)
+def test_times_have_a_unit_of_their_size(seconds: float, told: str) -> None:
+    """A step of nanoseconds or of days is shown in three digits of its unit, without an exponent."""
+    figure = timing(_source([-1, seconds, 2 * seconds], [-1] * 3), View())
+    (line,) = made.traces(figure, name="time per step")
+    assert line["text"][0] == f"step 1: {told}"
+    said = [_caption(figure), *figure["layout"]["yaxis"]["ticktext"]]
+    assert not any("e+" in each or "e-" in each for each in said)
 
 
 def test_memory_is_drawn_where_the_device_tells_it() -> None:

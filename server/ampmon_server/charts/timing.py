@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Windo
 from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Floats
-from ampmon_server.model.words import SPACE, steps
+from ampmon_server.model.words import SPACE, magnitude_of, steps
 
 
 META = {
@@ -33,6 +34,10 @@ META = {
         "gradient is sampled. Not available on a CPU.",
     },
 }
+
+
+_TIMES = {"d": 86400.0, "h": 3600.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
+_SIZES = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1.0}
 
 
 def timing(source: Source, view: View) -> Figure:
@@ -126,17 +131,18 @@ def _memory_axis(cells: Cells) -> dict[str, Any]:
 
 
 def _seconds(seconds: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g}{SPACE}{unit}"
-    return f"{seconds * 1e9:.3g}{SPACE}ns"
+    return _in_units(seconds, _TIMES)
 
 
 def _bytes(number: float) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if number >= size:
-            return f"{number / size:.3g}{SPACE}{unit}"
-    return f"{number:.0f}{SPACE}B"
+    return _in_units(number, _SIZES)
+
+
+def _in_units(number: float, units: Mapping[str, float]) -> str:
+    """Three digits, in the largest unit of which there is at least one."""
+    rounded = float(f"{number:.3g}")
+    unit = next((unit for unit, size in units.items() if rounded >= size), [*units][-1])
+    return f"{magnitude_of(rounded / units[unit])}{SPACE}{unit}"
 
 
 def _caption(timed: Cells, measured: Cells) -> str:

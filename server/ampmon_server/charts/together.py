@@ -209,6 +209,6 @@ def elapsed(frame: Window) -> dict[str, Any]:
 
 def _duration(seconds: float) -> str:
     for size, unit in _UNITS:
-        if seconds >= size:
-            return f"{seconds / size:g}\u202f{unit}"
+        if abs(seconds) >= size:
+            return f"{seconds / size:g}\u202f{unit}".replace("-", "−")
     return "0"
