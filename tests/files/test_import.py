@@ -14,7 +14,7 @@ from ampmon_server.exchange.exported import Exported, tables_of
 from ampmon_server.exchange.formats import TABLES
 from ampmon_server.exchange.logs import CannotImport
 from ampmon_server.store import Store
-from batches import Trainer
+from batches import Trainer, adversarial, statistics
 
 
 Export = Callable[..., Path]
@@ -45,8 +45,12 @@ def a_run(store: Store) -> UUID:
         first.scalars({"loss": 2.5, "lr": 0.1}),
         first.update(scale=float("inf"), event="manual_set", scale_after=1024.0),
         first.scalars({"loss": None}, kinds={"loss": "nan"}),
+        first.update(skipped=True, loss="not_finite", origin="forward", origin_module=1),
+        first.update(skipped=True, loss="not_finite", origin="input"),
+        first.update(skipped=True, loss="overflowed"),
+        first.update(skipped=True, optimizers=_two_optimizers()),
         first.event("state_loaded", stream="scaler", scale=1.5),
-        *first.updates(20),
+        *first.updates(16),
     ]
     store.ingest(first.batch(records, headers=headers(first)))
     again = Trainer(run_id=first.run_id, resume_step=30)
@@ -54,6 +58,19 @@ def a_run(store: Store) -> UUID:
     more.append(again.event("finish"))
     store.ingest(again.batch(more, headers=headers(again)))
     return first.run_id
+
+
+def _two_optimizers() -> tuple[wire.OptimizerStep, ...]:
+    return tuple(
+        wire.OptimizerStep(
+            optimizer=name,
+            path="unscaled",
+            skipped=True,
+            culprits=(wire.Culprit(place, 1, None),),
+            culprit_parameters=1,
+        )
+        for place, name in enumerate(("generator", "critic"))
+    )
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "arrow"])
@@ -69,6 +86,44 @@ def test_an_export_comes_back_bit_for_bit(held: Held, written: Export, kind: str
         again = written(store, what, "jsonl", back).read_text()
         assert again == written(store, what, "jsonl", run_id).read_text(), what
         assert written(store, what, kind, back).read_bytes() == file.read_bytes()
+
+
+def test_scalers_and_starts_keep_their_order(held: Held, written: Export) -> None:
+    """Two scalers and a start in the middle of the one before come back with their samples, values and end."""
+    _, store = held
+    first, batch = adversarial([1.0] * 6, skipped=[3])
+    sampled = [
+        msgspec.structs.replace(each, gradients=statistics(seed=place).to_wire())
+        if isinstance(each, wire.Update) and place % 3 == 0
+        else each
+        for place, each in enumerate(batch.records)
+    ]
+    named = {"generator": "a generator"}  # its name comes before that of the first scaler
+    renamed = [
+        msgspec.structs.replace(each, stream=named.get(each.stream, each.stream))
+        for each in sampled
+    ]
+    streams = [
+        msgspec.structs.replace(each, stream=name, parameters=headers(first)[1].parameters)
+        for each, name in zip(batch.headers[1:], (first.scaler, "a generator"), strict=True)
+    ]
+    store.ingest(
+        msgspec.structs.replace(batch, records=tuple(renamed), headers=(batch.headers[0], *streams))
+    )
+    for begins, updates in ((20, 8), (10, 5)):
+        again = Trainer(run_id=first.run_id, resume_step=begins)
+        records = [*again.updates(updates, sampled=[1, 3]), again.event("finish")]
+        store.ingest(again.batch(records, headers=headers(again)))
+
+    back = taken_back(store, [written(store, what, "jsonl", first.run_id) for what in TABLES])
+    before, after = (store.run(each)[0] for each in (first.run_id, back))
+    assert (after.status, after.sampled_updates) == ("finished", before.sampled_updates)
+    for what in ("updates", "samples", "scalars", "skips"):
+        rows = [
+            written(store, what, "jsonl", each).read_text().splitlines()
+            for each in (first.run_id, back)
+        ]
+        assert sorted(rows[0]) == sorted(rows[1]), what
 
 
 def test_missing_rows_are_not_losses(held: Held, written: Export) -> None:

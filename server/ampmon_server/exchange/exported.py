@@ -1,16 +1,19 @@
 """Reads files of `ampmon export` (Parquet, Arrow or JSON lines) back into the records they were made from.
 
-Every row of the lowest rank comes back unchanged, except the numbers of events if rows are missing. An export holds no
-activations and no configuration of the run.
+Every row of the lowest rank comes back unchanged, with two exceptions. If rows are missing, events and attempts have
+other numbers. The module in which an overflow began backward is lost with the activations, which an export does not
+hold, nor the configuration of the run.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -22,7 +25,7 @@ from ampmon import wire
 from ampmon.numerics.histogram import Statistics
 from ampmon_server.exchange.formats import COLUMNS, TABLES, Table
 from ampmon_server.exchange.logs import CannotImport
-from ampmon_server.exchange.sending import batched, header_of, scalar
+from ampmon_server.exchange.sending import batch_of, batched, header_of, scalar
 
 
 Row: TypeAlias = Mapping[str, Any]
@@ -73,8 +76,14 @@ class _Scaler:
     tracker: int = 0
     sample: int | None = None
     parameters: dict[str, wire.Parameter] = field(default_factory=dict)
+    modules: dict[str, int] = field(default_factory=dict)
+    sampled: set[int] = field(default_factory=set)
+    attempts: list[tuple[int, int]] = field(default_factory=list)
+    """The steps from which on the rows are of another attempt, and that attempt."""
 
     def note(self, row: Row) -> None:
+        if not self.attempts or self.attempts[-1][1] != row["attempt"]:
+            self.attempts.append((row["step"], row["attempt"]))
         event = row["event"]
         if event in {"grow", "backoff"} and row["scale"] and row["scale_after"]:
             self.factors[event] = row["scale_after"] / row["scale"]
@@ -99,6 +108,7 @@ class _Scaler:
             growth_interval=self.interval,
             sample=self.sample,
             parameters=tuple(self.parameters.values()),
+            modules=tuple(wire.Module(name, "unknown") for name in self.modules),
         )
 
 
@@ -127,16 +137,23 @@ class Exported:
         self._events = [row for row in reversed(events) if row["kind"] != "resume"]
         self._seqs = _Seqs(self._kept_seqs())
         self._skips: dict[tuple[str, int], list[Row]] = {}
-        for row in self._lowest("skips"):
+        for row in reversed(self._lowest("skips")):
             self._skips.setdefault((row["scaler"], row["step"]), []).append(row)
+            of = self._scalers[row["scaler"]]
             for culprit in row["culprits"]:
-                self._scalers[row["scaler"]].place(culprit["parameter"])
+                of.place(culprit["parameter"])
+            if row["origin_module"] is not None:
+                of.modules.setdefault(row["origin_module"], len(of.modules))
 
     def batches(self) -> Iterator[wire.Batch]:
-        """Yield the batches to send, attempt by attempt."""
+        """Yield the batches to send, attempt by attempt. The first ones, without records, number the attempts."""
+        numbers = self._numbers()
+        scalers = sorted(self._scalers.values(), key=lambda each: numbers.get(each.name, math.inf))
+        streams = tuple(each.header for each in scalers)
+        for _, header in sorted(self._headers.items()):
+            yield batch_of(header, streams, ())
         for records in (self._updates(), self._logged(), self._happened()):
             for attempt, group in groupby(records, key=lambda each: each[0]):
-                streams = tuple(each.header for each in self._scalers.values())
                 yield from batched(self._headers[attempt], streams, (record for _, record in group))
 
     def _survey(self) -> None:
@@ -150,6 +167,7 @@ class Exported:
             self._starts[row["attempt"]] = min(first, (row["step"], row["time"]))
         for row in self._samples():
             of = self._scalers[row["scaler"]]
+            of.sampled.add(row["step"])
             shape = tuple(row["shape"])
             of.parameters.setdefault(
                 row["parameter"], wire.Parameter(row["parameter"], shape, row["dtype"])
@@ -157,20 +175,30 @@ class Exported:
             if row["looked"] < math.prod(shape):
                 of.sample = max(of.sample or 0, row["looked"])
 
+    def _numbers(self) -> dict[str, int]:
+        """The number of each scaler's stream, as far as the rows tell. Logged values have the steps of the first."""
+        rows = (row for table in ("skips", "events", "scalars") for row in self._of(table))
+        found: dict[str, int] = {}
+        for row in rows:
+            number = int(row["stream"])
+            found[row["scaler"]] = min(number, found.get(row["scaler"], number))
+        return found
+
     def _kept_seqs(self) -> set[tuple[str, int, int]]:
         """The numbers that events keep. In a stream with fewer rows, they would leave gaps, which count as losses."""
         rows = self._updated.copy()
         rows.update((row["scaler"], row["attempt"]) for row in self._events)
-        rows.update((row["scaler"], self._attempt_at(row["step"])) for row in self._of("scalars"))
+        rows.update((row["scaler"], self._attempt_of(row)) for row in self._of("scalars"))
         seqs: dict[tuple[str, int], set[int]] = {}
         for row in self._events:
             seqs.setdefault((row["scaler"], row["attempt"]), set()).add(row["seq"])
         return {(*of, seq) for of, kept in seqs.items() if max(kept) < rows[of] for seq in kept}
 
-    def _attempt_at(self, step: int) -> int:
-        """The attempt of a step's logged values, whose rows do not name it."""
-        starts = sorted((first, attempt) for attempt, (first, _) in self._starts.items())
-        return max((each for each in starts if each[0] <= step), default=starts[0])[1]
+    def _attempt_of(self, row: Row) -> int:
+        """The attempt of a logged value, whose row does not name it: that of the scaler's update at its step."""
+        scaler = self._scalers.get(row["scaler"], next(iter(self._scalers.values())))
+        place = bisect_right(scaler.attempts, row["step"], key=itemgetter(0))
+        return scaler.attempts[max(place - 1, 0)][1]
 
     def _of(self, table: Table) -> Iterator[Row]:
         return _rows(self._files[table]) if table in self._files else iter(())
@@ -188,14 +216,12 @@ class Exported:
         return [row for row in rows if row["rank"] == lowest]
 
     def _updates(self) -> Iterator[tuple[int, wire.Record]]:
-        groups = groupby(self._samples(), key=lambda row: (row["scaler"], row["step"]))
-        following = next(groups, None)
-        for row in self._of("updates"):
-            gradients = None
-            if following is not None and following[0] == (row["scaler"], row["step"]):
-                gradients = self._gradients(self._scalers[row["scaler"]], list(following[1]))
-                following = next(groups, None)
-            yield row["attempt"], self._update(row, gradients)
+        for name, rows in groupby(self._of("updates"), key=itemgetter("scaler")):
+            of = self._scalers[name]
+            samples = _SampleRows((row for row in self._samples() if row["scaler"] == name), of)
+            for row in rows:
+                sample = samples.take(row["step"])
+                yield row["attempt"], self._update(row, self._gradients(of, sample))
 
     def _update(self, row: Row, gradients: wire.Gradients | None) -> wire.Update:
         scaler, attempt = row["scaler"], row["attempt"]
@@ -215,7 +241,17 @@ class Exported:
             fresh=ordinal == 0 and self._fresh.get(attempt, attempt == min(self._starts)),
             memory_peak=row["memory_peak"],
             gradients=gradients,
+            **self._began(row),
         )
+
+    def _began(self, row: Row) -> dict[str, Any]:
+        """The fields of a skipped update that say whether its loss was finite, and where it overflowed."""
+        skip: Row = next(iter(self._skips.get((row["scaler"], row["step"]), ())), {})
+        found = {"loss": skip.get("loss")}
+        if skip.get("origin") not in (None, "backward"):
+            place = self._scalers[row["scaler"]].modules.get(skip["origin_module"])
+            found |= {"origin": skip["origin"], "origin_module": place}
+        return found
 
     def _optimizers(self, row: Row) -> Iterator[wire.OptimizerStep]:
         paths: list[Any] = [each for each in row["path"].split("+") if each]
@@ -239,7 +275,9 @@ class Exported:
             yield wire.OptimizerStep(optimizer=f"optimizer {number}", path=path, skipped=skipped)
 
     @staticmethod
-    def _gradients(of: _Scaler, rows: Sequence[Row]) -> wire.Gradients:
+    def _gradients(of: _Scaler, rows: Sequence[Row]) -> wire.Gradients | None:
+        if not rows:
+            return None
         places = {name: place for place, name in enumerate(of.parameters)}
         counts = ("looked", "zeros", "on_grid", "inf", "nan", "histogram", "run_squares")
         return Statistics(
@@ -251,7 +289,7 @@ class Exported:
 
     def _logged(self) -> Iterator[tuple[int, wire.Record]]:
         for row in self._of("scalars"):
-            attempt = self._attempt_at(row["step"])
+            attempt = self._attempt_of(row)
             record = scalar(
                 row["scaler"],
                 self._seqs.next(row["scaler"], attempt),
@@ -282,6 +320,22 @@ class Exported:
         if "events" not in self._files:
             last = max(self._starts)
             yield last, wire.Event(stream="", seq=0, time=self._starts[last][1], kind="finish")
+
+
+class _SampleRows:
+    """A scaler's rows of samples. Where a resume redid steps, they are not in order of step."""
+
+    def __init__(self, rows: Iterator[Row], of: _Scaler) -> None:
+        self._groups = groupby(rows, key=itemgetter("step"))
+        self._steps = of.sampled
+        self._passed: dict[int, list[Row]] = {}
+
+    def take(self, step: int) -> list[Row]:
+        """Return the rows of a step. Reads on until there, and holds what it passes."""
+        while step in self._steps and step not in self._passed:
+            passed, rows = next(self._groups)
+            self._passed[passed] = list(rows)
+        return self._passed.pop(step, [])
 
 
 class _Seqs:

@@ -57,13 +57,22 @@ def batched(
     """Yield the records of an attempt in batches of `RECORDS`."""
     rest = iter(records)
     while some := tuple(islice(rest, RECORDS)):
-        yield wire.Batch(
-            schema_version=wire.SCHEMA_VERSION,
-            run_id=header.run_id,
-            attempt_id=header.attempt_id,
-            headers=(header, *streams),
-            records=some,
-        )
+        yield batch_of(header, streams, some)
+
+
+def batch_of(
+    header: wire.AttemptHeader,
+    streams: Sequence[wire.StreamHeader],
+    records: Sequence[wire.Record],
+) -> wire.Batch:
+    """Return records of an attempt with all its headers."""
+    return wire.Batch(
+        schema_version=wire.SCHEMA_VERSION,
+        run_id=header.run_id,
+        attempt_id=header.attempt_id,
+        headers=(header, *streams),
+        records=tuple(records),
+    )
 
 
 def header_of(
