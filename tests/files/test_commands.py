@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 from pathlib import Path
 from uuid import UUID
@@ -24,6 +25,28 @@ def directory(tmp_path: Path) -> Path:
     folder.mkdir()
     store_with_known_run(folder).close()
     return folder
+
+
+def event_of_anything(folder: Path) -> None:
+    """Write an event file with values, names and times that TensorBoard allows and a run does not."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    folder.mkdir()
+    written = [
+        ("loss", math.nan, math.inf),
+        ("", 1.0, math.nan),
+        ("a\nb", 2.0, -5.0),
+        ("loss_scale", math.nan, 1.79e9),
+        ("loss_scale", math.inf, 1e300),
+        ("loss_scale", 8.0, 1.79e9),
+    ]
+    with (folder / "events.out.tfevents.1790000000.host").open("wb") as file:
+        for step, (tag, value, time) in enumerate(written):
+            summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+            event = Event(step=step, wall_time=time, summary=summary)
+            RecordWriter(file).write(event.SerializeToString())
 
 
 def event_file(folder: Path) -> None:
@@ -72,6 +95,19 @@ def test_logs_and_event_files_become_runs(
     names = store.scalar_names(UUID(found["seen"].run_id))
     assert [(each.name, each.n) for each in names] == [("train/loss", 60), ("train/loss_scale", 60)]
     store.close()
+
+
+def test_any_event_file_can_be_imported(directory: Path, tmp_path: Path) -> None:
+    """Scalars with no finite value or time, or a name that cannot be printed, are imported as far as possible."""
+    events = tmp_path / "events"
+    event_of_anything(events)
+    assert main(["import", str(events), "--name", "any", "--data-dir", str(directory)]) == 0
+    store = Store.open(Settings(data_directory=directory, judging=False))
+    (found,) = (each for each in store.runs(Wanted()).rows if each.name == "any")
+    names = {each.name: each.n for each in store.scalar_names(UUID(found.run_id))}
+    store.close()
+    assert names == {"loss": 1, "value": 1, "a-b": 1, "loss_scale": 3}
+    assert (found.scale, found.skipped) == (8.0, 0)
 
 
 def test_a_bundle_holds_what_a_bug_report_needs_and_no_secret(

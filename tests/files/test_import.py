@@ -149,6 +149,36 @@ def test_missing_rows_are_not_losses(held: Held, written: Export) -> None:
         assert sorted(kinds[0]) == sorted(kinds[1])
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("text.jsonl", "hello\n", "line 1 is not a JSON object"),
+        ("number.jsonl", "3\n", "line 1 is not a JSON object"),
+        ("text.parquet", "hello", "the file is damaged"),
+        ("empty.arrow", "", "the file is damaged"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str, why: str) -> None:
+    """A file that is no export inside is rejected with its path and the reason."""
+    file = tmp_path / name
+    file.write_text(content)
+    with pytest.raises(CannotImport, match=why) as refused:
+        tables_of([file])
+    assert str(file) in str(refused.value)
+
+
+def test_files_of_two_runs_are_no_run(held: Held, written: Export) -> None:
+    """Skips of a scaler that has no update are rejected."""
+    _, store = held
+    runs = [Trainer(), Trainer(scaler="other")]
+    for each in runs:
+        store.ingest(each.batch(each.updates(5, skipped=[2])))
+    tables = zip(("updates", "skips"), runs, strict=True)
+    files = [written(store, what, "jsonl", each.run_id) for what, each in tables]
+    with pytest.raises(CannotImport, match="no update is of the scaler 'other'"):
+        Exported(tables_of(files), "again", "tests")
+
+
 def test_what_is_no_export_is_refused(held: Held, written: Export, tmp_path: Path) -> None:
     """Files with other columns, and rows without their updates, are rejected with a reason."""
     _, store = held

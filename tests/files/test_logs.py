@@ -12,6 +12,7 @@ import pytest
 from ampmon_server.analysis.diagnosis.diagnose import diagnose
 from ampmon_server.cli import main
 from ampmon_server.exchange.logs import CannotImport, read_log
+from ampmon_server.exchange.reconstructing import reconstruct
 from ampmon_server.exchange.sending import log_batches
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import Store
@@ -85,6 +86,23 @@ def test_what_tells_of_no_scale_is_refused(tmp_path: Path) -> None:
     file.write_text("step 1 loss scale: 1.0\nstep 2 loss scale: 1.0\n")
     with pytest.raises(CannotImport, match="bf16"):
         read_log(file)
+
+
+@pytest.mark.parametrize("odd", ["nan", "inf", "1e300"])
+def test_a_scale_that_fp32_cannot_hold_says_nothing(tmp_path: Path, odd: str) -> None:
+    """A printed scale that is no fp32 number, an impossible date or setting are passed over."""
+    file = tmp_path / "train.log"
+    file.write_text(
+        f"loss_scale_window=1e400\n2024-13-45 25:99:99 step 1 scale 65536.0\n"
+        f"step 2 scale {odd}\n0001-01-01 00:00:00 step 3 scale 32768.0\n"
+    )
+    log = read_log(file)
+    rows, _ = reconstruct(log.marks, log.rules)
+    assert [(row.scale, row.after, row.time) for row in rows] == [
+        (65536.0, 65536.0, None),
+        (65536.0, 65536.0, None),
+        (65536.0, 32768.0, None),
+    ]
 
 
 def test_the_doctor_reads_a_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -11,9 +11,18 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from ampmon import wire
+from ampmon.numerics.formats import FP32
 from ampmon_server.exchange.logs import CannotImport, LogLine, Rules
 from ampmon_server.exchange.reconstructing import ReconstructedUpdate, reconstruct
-from ampmon_server.exchange.sending import STREAM, batched, header_of, scalar, stream_of, updates
+from ampmon_server.exchange.sending import (
+    STREAM,
+    batched,
+    header_of,
+    printable,
+    scalar,
+    stream_of,
+    updates,
+)
 
 
 _SCALE = re.compile(r"(^|[/_. -])(loss|grad|amp)[_ -]?scale(r)?$|^(scale|.*/scale)$", re.IGNORECASE)
@@ -41,7 +50,7 @@ def event_batches(files: list[Path], name: str, project: str) -> Iterator[wire.B
     values = [each for file in files for each in _values(file)]
     if not values:
         raise CannotImport(f"{files[0].parent}: the event files hold no scalar")
-    scales = [each for each in values if _SCALE.search(each.tag)]
+    scales = [each for each in values if _SCALE.search(each.tag) and abs(each.value) <= FP32.max]
     rows, interval = reconstruct(_marks(scales), _RULES)
     header = header_of(uuid4(), name, project, None, min(each.time for each in values))
     streams = (stream_of(_RULES, rows[0].scale if rows else 1.0, interval),)
@@ -56,7 +65,8 @@ def _records(
     laid = list(updates(rows, 0, header, interval))
     yield from laid
     for seq, each in enumerate(values, start=len(laid)):
-        yield scalar(STREAM, seq, max(each.step, 0), each.time, each.tag[:256], each.value)
+        name = printable(each.tag) or "value"
+        yield scalar(STREAM, seq, max(each.step, 0), each.time, name, each.value)
     yield wire.Event(stream="", seq=0, time=max(each.time for each in values), kind="finish")
 
 
@@ -68,8 +78,13 @@ def _values(file: Path) -> Iterator[_Value]:
         for value in event.summary.value:
             array = tensor_util.make_ndarray(value.tensor)
             if array.size == 1 and array.dtype.kind in "fiu":
-                at = int(event.wall_time * 1e6)
-                yield _Value(value.tag, event.step, at, float(array.reshape(())))
+                number = float(array.reshape(()))
+                yield _Value(value.tag, event.step, _time(event.wall_time), number)
+
+
+def _time(seconds: float) -> int:
+    """Microseconds since the epoch. A time that is no number or before it is 0."""
+    return 0 if math.isnan(seconds) else int(min(max(seconds * 1e6, 0.0), wire.COUNT_MAX))
 
 
 def _marks(scales: list[_Value]) -> list[LogLine]:

@@ -50,19 +50,34 @@ def tables_of(paths: Sequence[Path]) -> Files:
 
 
 def _rows(path: Path) -> Iterator[Row]:
+    """Yield a file's rows. Raises CannotImport if it is damaged."""
     if path.suffix == ".jsonl":
-        with path.open("rb") as file:
-            yield from map(orjson.loads, file)
+        yield from _json_rows(path)
         return
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if path.suffix == ".parquet":
-        batches: Iterable[Any] = pq.ParquetFile(path).iter_batches(_READ)
-    else:
-        batches = pa.ipc.open_stream(path)
-    for batch in batches:
-        yield from batch.to_pylist()
+    try:
+        if path.suffix == ".parquet":
+            batches: Iterable[Any] = pq.ParquetFile(path).iter_batches(_READ)
+        else:
+            batches = pa.ipc.open_stream(path)
+        for batch in batches:
+            yield from batch.to_pylist()
+    except pa.ArrowInvalid as error:
+        raise CannotImport(f"{path}: the file is damaged ({error})") from None
+
+
+def _json_rows(path: Path) -> Iterator[Row]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                row = orjson.loads(line)
+            except ValueError:
+                row = None
+            if not isinstance(row, dict):
+                raise CannotImport(f"{path}: line {number} is not a JSON object")
+            yield row
 
 
 @dataclass
@@ -139,7 +154,7 @@ class Exported:
         self._skips: dict[tuple[str, int], list[Row]] = {}
         for row in reversed(self._lowest("skips")):
             self._skips.setdefault((row["scaler"], row["step"]), []).append(row)
-            of = self._scalers[row["scaler"]]
+            of = self._scaler(row)
             for culprit in row["culprits"]:
                 of.place(culprit["parameter"])
             if row["origin_module"] is not None:
@@ -166,7 +181,7 @@ class Exported:
             first = self._starts.get(row["attempt"], (row["step"], row["time"]))
             self._starts[row["attempt"]] = min(first, (row["step"], row["time"]))
         for row in self._samples():
-            of = self._scalers[row["scaler"]]
+            of = self._scaler(row)
             of.sampled.add(row["step"])
             shape = tuple(row["shape"])
             of.parameters.setdefault(
@@ -174,6 +189,14 @@ class Exported:
             )
             if row["looked"] < math.prod(shape):
                 of.sample = max(of.sample or 0, row["looked"])
+
+    def _scaler(self, row: Row) -> _Scaler:
+        found = self._scalers.get(row["scaler"])
+        if found is None:
+            raise CannotImport(
+                f"no update is of the scaler {row['scaler']!r}: are the files of one run?"
+            )
+        return found
 
     def _numbers(self) -> dict[str, int]:
         """The number of each scaler's stream, as far as the rows tell. Logged values have the steps of the first."""
@@ -249,14 +272,14 @@ class Exported:
         skip: Row = next(iter(self._skips.get((row["scaler"], row["step"]), ())), {})
         found = {"loss": skip.get("loss")}
         if skip.get("origin") not in (None, "backward"):
-            place = self._scalers[row["scaler"]].modules.get(skip["origin_module"])
+            place = self._scaler(row).modules.get(skip["origin_module"])
             found |= {"origin": skip["origin"], "origin_module": place}
         return found
 
     def _optimizers(self, row: Row) -> Iterator[wire.OptimizerStep]:
         paths: list[Any] = [each for each in row["path"].split("+") if each]
         known = self._skips.get((row["scaler"], row["step"]), ())
-        of = self._scalers[row["scaler"]]
+        of = self._scaler(row)
         for skip in known:
             yield wire.OptimizerStep(
                 optimizer=skip["optimizer"],

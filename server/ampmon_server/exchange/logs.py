@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from ampmon.errors import AmpmonError
+from ampmon.numerics.formats import FP32
+from ampmon.wire import COUNT_MAX
 
 
 class LogLine(NamedTuple):
@@ -70,12 +72,16 @@ _LOSS = re.compile(rf"\bloss\b[\"']?[\s:=]*{_NUMBER}", re.IGNORECASE)
 
 
 def _time(line: str) -> int | None:
-    """The time of a line. Logs name no time zone, so UTC is assumed."""
+    """The time of a line, None if it has none since 1970. Logs name no time zone, so UTC is assumed."""
     found = _TIME.search(line)
     if found is None:
         return None
-    stamp = datetime.fromisoformat(f"{found[1]}T{found[2]}").replace(tzinfo=timezone.utc)
-    return int(stamp.timestamp()) * 1_000_000 + int((found[3] or "0").ljust(6, "0"))
+    try:
+        stamp = datetime.fromisoformat(f"{found[1]}T{found[2]}").replace(tzinfo=timezone.utc)
+    except ValueError:  # digits that are no date
+        return None
+    seconds = int(stamp.timestamp())
+    return seconds * 1_000_000 + int((found[3] or "0").ljust(6, "0")) if seconds >= 0 else None
 
 
 def _step(line: str) -> int | None:
@@ -214,7 +220,10 @@ def read_log(path: Path, framework: str | None = None) -> Log:
     """Read a log as that of the first framework whose lines it contains. Raises CannotImport and OSError."""
     for name in (framework,) if framework else FRAMEWORKS:
         reader, rules = _READERS[name]
-        marks = list(reader(_lines(path)))
+        marks = [
+            each._replace(scale=_in_fp32(each.scale), before=_in_fp32(each.before))
+            for each in reader(_lines(path))
+        ]
         scales = {each.scale for each in marks} - {None}
         if not scales:
             continue
@@ -229,6 +238,11 @@ def read_log(path: Path, framework: str | None = None) -> Log:
     )
 
 
+def _in_fp32(scale: float | None) -> float | None:
+    """The scale if fp32 holds it. Otherwise, or if it is NaN, it says as little as none."""
+    return scale if scale is not None and abs(scale) <= FP32.max else None
+
+
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     with path.open(encoding="utf-8", errors="replace") as file:
         yield from enumerate(file)
@@ -239,11 +253,12 @@ def _settings(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for _, line in _lines(path):
         if "scale" in line or "hysteresis" in line:
-            for name, value in _SETTING.findall(line):
+            for name, written in _SETTING.findall(line):
+                value = min(float(written), float(COUNT_MAX))
                 if name in {"hysteresis", "delayed_shift"}:
-                    found["hysteresis"] = max(int(float(value)), 1)
+                    found["hysteresis"] = max(int(value), 1)
                 elif name.startswith("min"):
-                    found["min_scale"] = float(value)
-                elif float(value) >= 1:
-                    found |= {"growth_interval": int(float(value)), "is_stated": True}
+                    found["min_scale"] = value
+                elif value >= 1:
+                    found |= {"growth_interval": int(value), "is_stated": True}
     return found

@@ -157,4 +157,9 @@ def scalar(
 
 def name_of(path: Path) -> str:
     """Turn a file's name into a run's name."""
-    return "".join(each if each.isprintable() else "-" for each in path.stem)[:256] or "log"
+    return printable(path.stem) or "log"
+
+
+def printable(name: str) -> str:
+    """Return a name that a record can have, or an empty string."""
+    return "".join(each if each.isprintable() else "-" for each in name)[:256]
