@@ -28,7 +28,7 @@ from made_cases import (
     torch_scaler,
     trained,
 )
-from made_series import START
+from made_series import START, logged
 
 
 NEVER = ScalePolicy(growth_interval=10**9)
@@ -191,6 +191,18 @@ def test_every_kth_batch_is_no_sawtooth():
     run = trained(every_90th, 1500, policy=ScalePolicy(growth_interval=50), cause="unknown")
     assert "every 90 steps" in skip_rate(run).title
     assert "sawtooth" not in [each.rule for each in found(run)]
+
+
+@pytest.mark.parametrize(("before", "inside"), [(0.0, 0.0), (0.0, 5.0), (-1.0, -9.0)])
+def test_a_streak_beside_a_loss_that_has_no_usual_value_is_judged(before, inside):
+    """A loss that was 0 or negative before a streak of skips is no outlier in it."""
+    overflows = [300 <= step < 310 for step in range(400)]
+    run = trained(lambda step, scale: overflows[step], 400, policy=NEVER)
+    step = np.arange(400)
+    loss = logged(step, START + step, np.where(overflows, inside, before))
+    findings = found(case(run, logged={"loss": loss}))
+    streak = next(each for each in findings if each.rule == "consecutive_skips")
+    assert (streak.severity, streak.evidence.get("loss_ratio")) == ("warning", None)
 
 
 def test_weights_that_a_burst_of_outliers_damaged_are_blamed_on_it():

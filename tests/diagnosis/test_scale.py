@@ -155,6 +155,15 @@ def test_a_scale_put_back_up_is_a_floor():
     assert "calibration" not in [each.rule for each in findings]
 
 
+def test_an_infinite_scale_gets_a_finite_one():
+    """The fix for a scale that is infinite begins with torch's default, not with a number that Python lacks."""
+    same = np.full(50, np.inf)
+    cells = cells_of(same, same, ["manual_set"] * 50, [True] * 50)
+    finding = next(each for each in found(scaler(cells)) if each.rule == "scale_floor")
+    assert finding.fix.startswith("scaler = ampmon.GradScaler(init_scale=65536)")
+    assert "∞" in finding.title
+
+
 def test_two_skips_on_a_floor_are_too_few():
     """Three skips that leave the scale unchanged are a floor, two are not."""
     same = np.full(600, 1.0)

@@ -146,7 +146,7 @@ class _KnownLoss:
 
     def is_times(self, ratio: float) -> Flags:
         """Which cells have a value of at least ``ratio`` times the usual one, [n]."""
-        return (self.usual > 0) & (self.cells["value_max"] >= ratio * self.usual)
+        return (self.usual > 0) & (self.cells["value_max"] / ratio >= self.usual)
 
     def is_at(self, skips: Ints) -> Flags:
         """Which cells have their largest value at a skip, [n]."""
@@ -174,10 +174,11 @@ def outlier_ratio(cells: Cells, first: int, last: int) -> float | None:
     size = mean(cells)
     before = size[cells["last"] < first - 1][-2 * BESIDE - 1 :]
     inside = size[(cells["first"] >= first) & (cells["last"] <= last)]
-    if not len(before) or not len(inside):
+    usual = float(np.median(before)) if len(before) else 0.0
+    if not len(inside) or not usual > 0:
         return None
-    ratio = float(np.median(inside) / np.median(before))
-    heavy = int((inside >= HEAVY * np.median(before)).sum())
+    ratio = float(np.median(inside)) / usual
+    heavy = int((inside / HEAVY >= usual).sum())
     return ratio if HEAVY <= ratio < np.inf and 2 * heavy > len(inside) else None
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.updates import held_scale, is_set_by_hand
 from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.scale_policy import INIT_SCALE
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count, in_code, power_of_two
 
@@ -43,6 +45,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     floor = float(held["scale_first"][-1])
     by_hand = is_set_by_hand(window)
     unscaled = floor <= 1 and floor <= scaler.policy.min_scale
+    begin = max(floor, 1.0) if math.isfinite(floor) else INIT_SCALE
     skipped = int(held["skipped"].sum())
     yield Finding(
         rule="scale_floor",
@@ -50,7 +53,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         title=f"The scale does not fall below {power_of_two(floor)}, and {count(skipped)} of the last "
         f"{count(int(window['n'].sum()))} steps were skipped at it",
         explanation=LEAST if unscaled else EXPLANATION.format(why=BY_HAND if by_hand else FLOOR),
-        fix="" if unscaled else FIX.format(init_scale=in_code(max(floor, 1.0))),
+        fix="" if unscaled else FIX.format(init_scale=in_code(begin)),
         first_step=int(held["first"][0]),
         last_step=int(held["last"][-1]),
         evidence={"scale": floor, "skipped": skipped},
