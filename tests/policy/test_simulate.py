@@ -268,6 +268,12 @@ def test_skips_without_end_are_bounded(strides: list[int]) -> None:
     assert sum(strides) <= bound(strides)
 
 
+def test_no_more_updates_are_skipped_than_there_are() -> None:
+    """The band of a policy that skips every update ends at their number."""
+    skips = Simulator(history([(65536.0, True)] * 300)).run(Setting("fixed", 65536.0)).skips
+    assert (skips.expected, skips.high) == (300, 300)
+
+
 @pytest.mark.usefixtures("strides")
 def test_both_ways_of_reading_count_alike() -> None:
     """The expected number of skips is midway between both readings, although only one of them takes many strides."""

@@ -32,11 +32,11 @@ META = {
     "definitions": {
         "recorded": "The scale as recorded, at a limited number of places along the run. The loss scale chart shows "
         "every change.",
-        "simulated": "The scale that the policy would have had, given the recorded overflows: the median of 64 "
-        "replays in which each step does what it did in the run.",
-        "band": "From the lowest to the highest of all replays. Some of them draw at random what the run does not "
-        "show, once assuming the best and once the worst.",
-        "skips": "Steps that overflow and leave the weights alone. The lowest and the highest number are in brackets.",
+        "simulated": "The scale that the policy would have had, given the recorded overflows: the median of up to "
+        "64 replays in which each step does what it did in the run.",
+        "band": "Nearly all of up to 128 replays lie in it. Some of them draw at random what the run does not show, "
+        "once assuming the best and once the worst.",
+        "skips": "Steps that overflow and leave the weights alone. The ends of the band are in brackets.",
     },
 }
 

@@ -69,7 +69,7 @@ class Simulator:
         """The simulation without a path, and its replays by kind, of which the exact ones are expected."""
         made = [self._replays(kinds, setting, replays) for kinds in self._kinds]
         skips = [np.array([outcome.skips for outcome in outcomes]) for outcomes in made]
-        return self._simulation(setting, _band(skips), made[0]), made
+        return self._simulation(setting, _band(skips, self.history.replayed), made[0]), made
 
     def recorded(self, places: Ints | None = None) -> Simulation:
         """Return the run as it was recorded."""
@@ -135,10 +135,10 @@ def _ends(values: Sequence[Floats | Ints]) -> np.ndarray:
     )
 
 
-def _band(skips: Sequence[Ints]) -> Skips:
+def _band(skips: Sequence[Ints], updates: int) -> Skips:
     ends, expected = _ends(skips), float(np.mean(skips[0]))
     fewer, more = (max(int(share * expected + least), 0) for share, least in (FEWER, MORE))
-    return Skips(max(int(ends.min()) - fewer, 0), expected, int(ends.max()) + more)
+    return Skips(max(int(ends.min()) - fewer, 0), expected, min(int(ends.max()) + more, updates))
 
 
 def _mean_spent(replays: Sequence[Mapping[tuple[int, float], int]]) -> tuple[Spent, ...]:
