@@ -115,20 +115,22 @@ def test_every_piece_is_asked_for(held: Held, monkeypatch: pytest.MonkeyPatch) -
     assert [step for each in small for step in each] == whole == sorted(whole)
 
 
-def test_samples_of_resumed_runs_come_once(held: Held) -> None:
-    """Samples that a later attempt repeats appear once, from that attempt."""
+@pytest.mark.parametrize(("begins", "updates"), [(12, 10), (5, 4)])
+def test_samples_of_resumed_runs_come_once(held: Held, begins: int, updates: int) -> None:
+    """Samples that a later attempt repeats appear once, from that attempt, in order of step."""
     _, store = held
     first = Trainer()
     store.ingest(first.batch(first.updates(20, sampled=range(20))))
-    again = Trainer(run_id=first.run_id, resume_step=12)
-    store.ingest(again.batch(again.updates(10, sampled=range(10))))
+    again = Trainer(run_id=first.run_id, resume_step=begins)
+    store.ingest(again.batch(again.updates(updates, sampled=range(updates))))
 
     found = [
         (row, attempt)
         for each in pieces(store, first.run_id, "samples")
         for row, attempt in zip(each["step"][::2], each["attempt"][::2], strict=True)
     ]
-    assert found == [(step, int(step >= 12)) for step in range(22)]
+    ends = begins + updates
+    assert found == [(step, int(begins <= step < ends)) for step in range(max(20, ends))]
 
 
 def test_a_cell_of_text_begins_no_formula() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -43,20 +44,39 @@ def read_samples(database: Engine, run_id: UUID) -> Iterator[ExportedSample]:
             if source.sampled
         ]
     for name, source in found:
-        after = (-1, -1)
-        known: dict[int, Sequence[wire.Parameter]] = {}
-        while True:
-            with engine.reading(database) as connection:
-                rows = _blocks(connection, run_id.bytes, source, after)
-                held = [_current(connection, run_id.bytes, source, row) for row in rows]
-                for attempt in {row.attempt for row in rows} - known.keys():
-                    known[attempt] = parameters_of(connection, run_id.bytes, source.number, attempt)
-            for row, kept in zip(rows, held, strict=True):
-                for sample in kept:
-                    yield ExportedSample(name, source.rank, row.attempt, sample, known[row.attempt])
-            if len(rows) < _BLOCKS:
-                break
-            after = (rows[-1].first_step, rows[-1].attempt)
+        held: list[ExportedSample] = []
+        for first, samples in _of_source(database, run_id, name, source):
+            # A start in the middle of the one before has blocks among that one's.
+            held.sort(key=_step)
+            before = bisect_left(held, first, key=_step)
+            yield from held[:before]
+            held = [*held[before:], *samples]
+        yield from sorted(held, key=_step)
+
+
+def _step(of: ExportedSample) -> int:
+    return of.sample.step
+
+
+def _of_source(
+    database: Engine, run_id: UUID, name: str, source: StreamSource
+) -> Iterator[tuple[int, list[ExportedSample]]]:
+    """Yield a rank's blocks of samples, each with its first step, in order of that."""
+    after = (-1, -1)
+    known: dict[int, Sequence[wire.Parameter]] = {}
+    while True:
+        with engine.reading(database) as connection:
+            rows = _blocks(connection, run_id.bytes, source, after)
+            held = [_current(connection, run_id.bytes, source, row) for row in rows]
+            for attempt in {row.attempt for row in rows} - known.keys():
+                known[attempt] = parameters_of(connection, run_id.bytes, source.number, attempt)
+        for row, kept in zip(rows, held, strict=True):
+            of = source.rank, row.attempt
+            names = known[row.attempt]
+            yield row.first_step, [ExportedSample(name, *of, sample, names) for sample in kept]
+        if len(rows) < _BLOCKS:
+            return
+        after = (rows[-1].first_step, rows[-1].attempt)
 
 
 def _blocks(
