@@ -67,6 +67,7 @@ def test_time_is_counted_from_each_runs_start() -> None:
     assert one == other
     assert (one[0], one[-1]) == (0, 3000)  # ms
     axis = figure["layout"]["xaxis"]
+    assert axis["unifiedhovertitle"]["text"] == "%{x|elapsed} since the start"
     assert (axis["type"], axis["ticktext"]) == (
         "linear",
         ["0", "500\u202fms", "1\u202fs", "1.5\u202fs", "2\u202fs", "2.5\u202fs", "3\u202fs"],

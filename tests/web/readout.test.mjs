@@ -49,6 +49,9 @@ test("a place is said as its axis does", () => {
   const at = (text, x) => placeWords(figure([], { xaxis: { unifiedhovertitle: { text } } }), x);
   assert.equal(at("step %{x:,d}", 12345), "step 12\u202f345");
   assert.equal(at("%{x|%X} UTC+2", Date.UTC(2026, 0, 1, 9, 5, 7)), "09:05:07 UTC+2");
+  assert.equal(at("%{x|%Y-%m-%d %X} UTC", Date.UTC(2026, 0, 1, 9, 5, 7)), "2026-01-01 09:05:07 UTC");
+  const since = [0, 2512, -40, 93600000].map((ms) => at("%{x|elapsed} since the start", ms));
+  assert.deepEqual(since, ["0\u202fs", "2.51\u202fs", "−0.04\u202fs", "1\u202fd 2\u202fh"].map((each) => `${each} since the start`));
   assert.equal(at("logged step %{x:,.4~f}", 2.5), "logged step 2.5");
   assert.equal(at("at 2<sup>%{x:d}</sup>", -8), "at 2⁻⁸");
   assert.deepEqual(words({ ...line, x: [10], y: [9.97], text: ["1 000 ≈ 2<sup>9.97</sup>"], hovertemplate: "%{text}<extra></extra>" }, { x: 10 }), ["1 000 ≈ 2⁹·⁹⁷"]);

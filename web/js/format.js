@@ -87,6 +87,12 @@ export function duration(seconds) {
   return words.join(" ");
 }
 
+/** A time since a start, which may be before it: "−2.5 s", "1 d 2 h". @param {number} seconds */
+export function elapsed(seconds) {
+  const size = Math.abs(seconds);
+  return (seconds < 0 ? "−" : "") + (size < 60 ? `${Number(size.toPrecision(3))}${SPACE}s` : duration(size));
+}
+
 /** How long ago, in the largest unit. @param {number} seconds */
 export function ago(seconds) {
   if (seconds < 2) return "now";

@@ -1,7 +1,7 @@
 // The row above a chart, which shows what a hover box would: the values of all traces at one x. `readAt` is pure.
 
 import { h } from "./dom.js";
-import { count, percent, raised } from "./format.js";
+import { count, elapsed, percent, raised } from "./format.js";
 import { unpacked } from "./saving.js";
 
 /** @import { Figure } from "../types/page.js" */
@@ -100,10 +100,12 @@ function filled(template, values) {
   return plain(template.replace(/%\{(\w+)([^}]*)\}/g, (_, key, format) => said(values[key], format)));
 }
 
-/** @param {unknown} value @param {string} format ":,d", ":.3~%", ":.6g", ":,.2~f", or "|%X" for a time */
+/** @param {unknown} value
+ * @param {string} format ":,d", ":.3~%", ":.6g", ":,.2~f"; for a time "|%X", "|%Y-%m-%d %X" or "|elapsed" */
 function said(value, format) {
   if (typeof value !== "number" || format === "") return String(value ?? "");
-  if (format.startsWith("|")) return new Date(value).toISOString().slice(11, 19);
+  if (format === "|elapsed") return elapsed(value / 1000);
+  if (format.startsWith("|")) return new Date(value).toISOString().slice(format === "|%X" ? 11 : 0, 19).replace("T", " ");
   if (format.endsWith("%")) return percent(value);
   const digits = Number(/\.(\d+)/.exec(format)?.[1] ?? 0);
   if (format.endsWith("g")) return String(Number(value.toPrecision(digits)));

@@ -162,7 +162,7 @@ def _heatmap(band: ExponentRows, columns: GappedPoints, window: Window, view: Vi
         "customdata": typed(_few_bytes(counts)),
         "coloraxis": "coloraxis",
         "hoverongaps": False,
-        "hovertemplate": f"{hovered_x(view)}<br>{band.word}: %{{customdata:,.2~f}} elements<extra></extra>",
+        "hovertemplate": f"{hovered_x(window, view)}<br>{band.word}: %{{customdata:,.2~f}} elements<extra></extra>",
     }
 
 

@@ -118,6 +118,7 @@ class _Columns:
         self._cells = cells
         self._place = place
         self._view = view
+        self._hovered_x = hovered_x(window, view)
         self._points = broken(x, Gaps.of(window), held=False)
 
     def of(self, name: str) -> Any:
@@ -133,7 +134,7 @@ class _Columns:
         style: dict[str, Any] = {
             "mode": "lines+markers" if len(y) <= 60 else "lines",
             "marker": {"size": 4},
-            "hovertemplate": f"{hovered_x(self._view)}<br>%{{text}}<extra></extra>",
+            "hovertemplate": f"{self._hovered_x}<br>%{{text}}<extra></extra>",
         }
         return self._points.line(y, self._view, said, **style | keys)
 

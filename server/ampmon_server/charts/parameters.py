@@ -200,7 +200,7 @@ def _heatmap(
         "z": typed(np.nan_to_num(z, nan=np.nan, posinf=FAR, neginf=-FAR).astype(np.float32)),
         "coloraxis": "coloraxis",
         "hoverongaps": False,
-        "hovertemplate": f"%{{y}}<br>{hovered_x(view)}: {hover} {statistic.word}{of}<extra></extra>",
+        "hovertemplate": f"%{{y}}<br>{hovered_x(window, view)}: {hover} {statistic.word}{of}<extra></extra>",
         **cell_text,
     }
 

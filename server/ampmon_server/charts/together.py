@@ -204,6 +204,7 @@ def elapsed(frame: Window) -> dict[str, Any]:
         "tickvals": [tick / 1000 for tick in ticks],
         "ticktext": [_duration(tick / _SECOND) for tick in ticks],
         "tickformat": "",
+        "unifiedhovertitle": {"text": "%{x|elapsed} since the start"},
     }
 
 

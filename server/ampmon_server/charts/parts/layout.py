@@ -34,6 +34,7 @@ ENDLESS = 128
 """log2 of the first power of two that is too large for fp32."""
 AXES: Mapping[Axis, str] = {"step": "step", "time": "time", "user": "logged step"}
 TICKS = 9
+DAY_US = 86_400_000_000
 HAIRLINE_AXIS: Mapping[str, Any] = {
     "showgrid": False,
     "zeroline": False,
@@ -215,7 +216,7 @@ def x_axis(window: Window, view: View) -> dict[str, Any]:
             "tickangle": 0,
             "nticks": max(1, min(TICKS, _room(view) // 80)),
             "range": [low - pad, high + pad],
-            "unifiedhovertitle": {"text": f"%{{x|%X}} {zone_name(view.zone)}"},
+            "unifiedhovertitle": {"text": f"{hovered_x(window, view)} {zone_name(view.zone)}"},
         }
     # Half a step on each side; more on a long run, so that marks at its ends are not cut.
     pad = max(0.5, (window.high - window.low) / 400)
@@ -223,17 +224,17 @@ def x_axis(window: Window, view: View) -> dict[str, Any]:
         "type": "linear",
         "range": [window.low - pad, window.high + pad],
         "tickformat": ",d",
-        "unifiedhovertitle": {"text": hovered_x(view)},
+        "unifiedhovertitle": {"text": hovered_x(window, view)},
         "minallowed": -1,
         # Ticks between whole steps would mean nothing.
         **({"tick0": 0, "dtick": 1} if window.high - window.low < TICKS else {}),
     }
 
 
-def hovered_x(view: View) -> str:
-    """The x of a point in Plotly's hover template."""
+def hovered_x(window: Window, view: View) -> str:
+    """The x of a point in Plotly's hover template. In a window of more than a day, a time has its date."""
     if view.x == "time":
-        return "%{x|%X}"
+        return "%{x|%Y-%m-%d %X}" if window.high - window.low > DAY_US else "%{x|%X}"
     # An update may be between two of the user's own steps.
     return f"{AXES[view.x]} %{{x:{',.4~f' if view.x == 'user' else ',d'}}}"
 
