@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ampmon_server.analysis.diagnosis.updates import skips_to_death
-from ampmon_server.analysis.policy.scalers import Hysteresis
+from ampmon_server.analysis.policy.scalers import Torch
 from ampmon_server.model.scale_policy import ScalePolicy
 from made_cases import case, cells_of, found, rules_of, scaler
 
@@ -21,7 +21,12 @@ TORCH = ScalePolicy(init_scale=2.0**24, growth_interval=50)
 
 def moved(fits: float, updates: int, policy: ScalePolicy, hysteresis: int):
     """A scaler with this policy and hysteresis, whose gradients overflow above the scale ``fits``."""
-    machine = Hysteresis(policy.init_scale, policy.growth_interval, 1.0, hysteresis, raises=False)
+    machine = Torch(
+        policy.init_scale,
+        growth_interval=policy.growth_interval,
+        hysteresis=hysteresis,
+        minimum=1.0,
+    )
     before, after, skipped = [], [], []
     for _ in range(updates):
         before.append(machine.scale)

@@ -10,7 +10,6 @@ from ampmon_server.analysis.policy.scalers import (
     FOREVER,
     KINDS,
     Fairseq,
-    Hysteresis,
     Kind,
     ScalerModel,
     Setting,
@@ -109,28 +108,37 @@ def test_torch_is_dead_after_144_skips() -> None:
 
 def test_hysteresis_lets_the_first_overflow_pass() -> None:
     """With Megatron's hysteresis of 2, the first overflow leaves the scale unchanged, also after a growth."""
-    machine = Hysteresis(2.0**10, growth_interval=3, raises=False)
+    machine = Torch(2.0**10, growth_interval=3, hysteresis=2)
     assert _scales(machine, [True, True, True]) == [1024, 1024, 512, 256]
     assert _scales(machine, [False, False, False, True, True]) == [256, 256, 256, 512, 512, 256]
 
 
+def test_consecutive_hysteresis_starts_over_with_each_clean_update() -> None:
+    """With a consecutive hysteresis of 2, the first of each overflows in a row leaves the scale unchanged."""
+    machine = Torch(1024.0, hysteresis=2, consecutive=True)
+    assert _scales(machine, [True, False, True, False, True, True])[-2:] == [1024, 512]
+    machine.clean(0)
+    machine.overflow()
+    assert machine.scale == 256
+
+
 def test_an_overflow_begins_the_window_anew() -> None:
     """An overflow that hysteresis tolerates restarts the growth interval."""
-    machine = Hysteresis(1024.0, growth_interval=3, raises=False)
+    machine = Torch(1024.0, growth_interval=3, hysteresis=2)
     assert _scales(machine, [False, False, True, False, False])[-1] == 1024
     assert machine.until_growth == 1
 
 
 def test_megatron_stays_at_its_least_scale() -> None:
     """Megatron's machine stays at a scale of 1 and does not end."""
-    machine = Hysteresis(2.0, raises=False)
+    machine = Setting("megatron", 2.0, growth_interval=1000).machine()
     assert _scales(machine, [True] * 5)[-1] == 1.0
     assert machine.ended is None
 
 
 def test_deepspeed_raises_at_its_least_scale() -> None:
     """DeepSpeed's machine ends with an overflow at a scale of 1."""
-    machine = Hysteresis(2.0, raises=True)
+    machine = Setting("deepspeed", 2.0, growth_interval=1000).machine()
     assert _scales(machine, [True] * 2)[-1] == 1.0
     assert machine.ended is None
     machine.overflow()

@@ -44,6 +44,26 @@ def test_the_same_policy_is_the_same_run() -> None:
     assert simulated.scales == Simulator(run).recorded().scales
 
 
+@pytest.mark.parametrize("rules", ["hysteresis=2, min_scale=1", "hysteresis=3, consecutive=1"])
+def test_a_run_with_hysteresis_is_replayed_with_it(rules: str) -> None:
+    """A replay of a policy with hysteresis and a least scale has the recorded skips and scales."""
+    policy = ScalePolicy(
+        scaler_type=f"megatron.DynamicGradScaler({rules})", device="none", growth_interval=50
+    )
+    machine, told = recorded(policy).machine(own=policy), []
+    for update in range(3000):
+        told.append((machine.scale, _noisy(update, machine.scale)))
+        if told[-1][1]:
+            machine.overflow()
+        else:
+            machine.clean(1)
+    run = replace(history(told), policy=policy)
+    simulator = Simulator(run)
+    simulated = simulator.run(recorded(policy))
+    assert simulated.skips.expected == run.skips
+    assert simulated.scales == simulator.recorded().scales
+
+
 def test_the_path_of_the_scale_is_told_at_places() -> None:
     """The path equals the recorded scales under the run's own policy, and is constant for a fixed scale."""
     told = record(3000, _noisy, growth_interval=50)

@@ -19,6 +19,7 @@ from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.words import in_code
 
 
+_STOCK = ScalePolicy()
 FOREVER = 2**62
 """More updates than any run has."""
 _MAX = FP32.max
@@ -66,7 +67,11 @@ class ScalerModel:
 
 
 class Torch(ScalerModel):
-    """`torch.amp.GradScaler`: no least scale, and growth only up to the largest finite fp32 number."""
+    """`torch.amp.GradScaler`, and the scalers of Megatron-LM and DeepSpeed, which add a hysteresis and a least scale.
+
+    The first overflows after a growth leave the scale, as many as ``hysteresis`` less 1. With ``consecutive``, the
+    first ones in a row do. If the scale ``raises``, an overflow at the least scale ends the training, as in DeepSpeed.
+    """
 
     def __init__(
         self,
@@ -74,35 +79,21 @@ class Torch(ScalerModel):
         growth_factor: float = 2.0,
         backoff_factor: float = 0.5,
         growth_interval: int = 2000,
+        *,
+        hysteresis: int = 1,
+        consecutive: bool = False,
+        minimum: float = 0.0,
+        raises: bool = False,
     ) -> None:
         super().__init__(_clamped(init_scale), growth_factor, growth_interval)
-        self._backoff = backoff_factor
-
-    def overflow(self) -> None:
-        super().overflow()
-        self.scale = _clamped(self.scale * self._backoff)
-        if self.scale <= 2.0**-128:
-            self.ended = "the scale is dead: 1/scale is infinite, and destroys the weights"
-
-
-class Hysteresis(ScalerModel):
-    """Megatron-LM's and DeepSpeed's: the first overflows after a growth leave the scale, and there is a least scale.
-
-    DeepSpeed ``raises`` when it would back off at the least scale. Megatron-LM stays there.
-    """
-
-    def __init__(
-        self,
-        init_scale: float,
-        growth_interval: int = 1000,
-        minimum: float = 1.0,
-        hysteresis: int = 2,
-        *,
-        raises: bool,
-    ) -> None:
-        super().__init__(init_scale, 2.0, growth_interval)
-        self._minimum, self._raises = minimum, raises
+        self._backoff, self._minimum, self._raises = backoff_factor, minimum, raises
         self._hysteresis = self._left = hysteresis
+        self._consecutive = consecutive
+
+    def clean(self, updates: int) -> None:
+        super().clean(updates)
+        if self._consecutive and updates:
+            self._left = self._hysteresis
 
     def overflow(self) -> None:
         super().overflow()
@@ -111,7 +102,9 @@ class Hysteresis(ScalerModel):
         elif self._raises and self.scale == self._minimum:
             self.ended = "the scaler raises an error: an overflow at the minimum scale"
         else:
-            self.scale = max(self.scale / 2.0, self._minimum)
+            self.scale = max(_clamped(self.scale * self._backoff), self._minimum)
+            if self.scale <= 2.0**-128:
+                self.ended = "the scale is dead: 1/scale is infinite, and destroys the weights"
 
     def _grow(self) -> None:
         super()._grow()
@@ -183,9 +176,15 @@ class Setting:
     backoff_factor: float | None = None
     growth_interval: int | None = None
 
-    def machine(self, scale: float | None = None, tracker: int = 0) -> ScalerModel:
-        """Return a scaler that begins at ``scale``, or at `init_scale` if that is None, and with a growth tracker."""
-        made = _MACHINES[self.kind](self if scale is None else replace(self, init_scale=scale))
+    def machine(
+        self, scale: float | None = None, tracker: int = 0, own: ScalePolicy = _STOCK
+    ) -> ScalerModel:
+        """Return a scaler that begins at ``scale``, or at `init_scale` if that is None, and with a growth tracker.
+
+        Torch's has the hysteresis and the least scale of the run's ``own`` policy.
+        """
+        setting = self if scale is None else replace(self, init_scale=scale)
+        made = _MACHINES[self.kind](setting, own)
         made.resume(tracker)
         return made
 
@@ -216,17 +215,35 @@ DEFAULTS: Mapping[Kind, Setting] = {
     "fairseq": Setting("fairseq", 2.0**15, growth_interval=2000),
 }
 
-_MACHINES: Mapping[Kind, Callable[[Setting], ScalerModel]] = {
-    "torch": lambda of: Torch(
+
+def _torch(of: Setting, own: ScalePolicy) -> ScalerModel:
+    return Torch(
         of.init_scale,
         of.growth_factor or 2.0,
         of.backoff_factor or 0.5,
         2000 if of.growth_interval is None else of.growth_interval,
-    ),
-    "fixed": lambda of: ScalerModel(of.init_scale),
-    "megatron": lambda of: Hysteresis(of.init_scale, of.growth_interval or 1000, raises=False),
-    "deepspeed": lambda of: Hysteresis(of.init_scale, of.growth_interval or 1000, raises=True),
-    "fairseq": lambda of: Fairseq(of.init_scale, of.growth_interval or 2000),
+        hysteresis=own.hysteresis,
+        consecutive=own.consecutive,
+        minimum=own.min_scale,
+    )
+
+
+def _megatron(of: Setting, *, raises: bool = False) -> ScalerModel:
+    return Torch(
+        of.init_scale,
+        growth_interval=of.growth_interval or 1000,
+        hysteresis=2,
+        minimum=1.0,
+        raises=raises,
+    )
+
+
+_MACHINES: Mapping[Kind, Callable[[Setting, ScalePolicy], ScalerModel]] = {
+    "torch": _torch,
+    "fixed": lambda of, own: ScalerModel(of.init_scale),
+    "megatron": lambda of, own: _megatron(of),
+    "deepspeed": lambda of, own: _megatron(of, raises=True),
+    "fairseq": lambda of, own: Fairseq(of.init_scale, of.growth_interval or 2000),
 }
 
 

@@ -119,7 +119,7 @@ class Simulator:
                 break
             for replay, random in zip(kinds, randoms, strict=True):
                 risk = self._risks.draw(replay.worst, random)
-                machine = setting.machine(scale, self.history.tracker)
+                machine = setting.machine(scale, self.history.tracker, self.history.policy)
                 made.append(replay.run(machine, risk, random))
                 strides += made[-1].strides
         return made
