@@ -126,6 +126,21 @@ def test_scalers_and_starts_keep_their_order(held: Held, written: Export) -> Non
         assert sorted(rows[0]) == sorted(rows[1]), what
 
 
+def test_values_of_several_ranks_are_not_mixed(held: Held, written: Export) -> None:
+    """Of a name that two ranks logged, the lowest rank's values come back. A name of the other rank does too."""
+    _, store = held
+    first = Trainer(world_size=2)
+    other = Trainer(run_id=first.run_id, rank=1, world_size=2)
+    for rank, each in enumerate((first, other)):
+        records = [each.update(), each.scalars({"loss": float(rank), f"of {rank}": 1.0})]
+        store.ingest(each.batch([*records, *each.updates(3)]))
+
+    back = taken_back(store, [written(store, what, "jsonl", first.run_id) for what in TABLES])
+    names = {each.name: each.value for each in store.scalar_names(back)}
+    assert names == {"loss": 0.0, "of 0": 1.0, "of 1": 1.0}
+    assert store.run(back)[0].lost_records == 0
+
+
 def test_missing_rows_are_not_losses(held: Held, written: Export) -> None:
     """Rows that are not exported, or that a resume redid, do not make the imported run lose records."""
     _, store = held

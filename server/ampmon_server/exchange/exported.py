@@ -211,7 +211,7 @@ class Exported:
         """The numbers that events keep. In a stream with fewer rows, they would leave gaps, which count as losses."""
         rows = self._updated.copy()
         rows.update((row["scaler"], row["attempt"]) for row in self._events)
-        rows.update((row["scaler"], self._attempt_of(row)) for row in self._of("scalars"))
+        rows.update((row["scaler"], self._attempt_of(row)) for row in self._scalars())
         seqs: dict[tuple[str, int], set[int]] = {}
         for row in self._events:
             seqs.setdefault((row["scaler"], row["attempt"]), set()).add(row["seq"])
@@ -232,6 +232,13 @@ class Exported:
         for row in self._of("samples"):
             if ranks.setdefault(row["scaler"], row["rank"]) == row["rank"]:
                 yield row
+
+    def _scalars(self) -> Iterator[Row]:
+        """The logged values of the lowest rank that has each name."""
+        lowest: dict[str, int] = {}
+        for row in self._of("scalars"):
+            lowest[row["name"]] = min(row["rank"], lowest.get(row["name"], row["rank"]))
+        return (row for row in self._of("scalars") if row["rank"] == lowest[row["name"]])
 
     def _lowest(self, table: Table) -> list[Row]:
         rows = list(self._of(table))
@@ -311,7 +318,7 @@ class Exported:
         ).to_wire()
 
     def _logged(self) -> Iterator[tuple[int, wire.Record]]:
-        for row in self._of("scalars"):
+        for row in self._scalars():
             attempt = self._attempt_of(row)
             record = scalar(
                 row["scaler"],
