@@ -64,6 +64,20 @@ def test_a_run_with_hysteresis_is_replayed_with_it(rules: str) -> None:
     assert simulated.scales == simulator.recorded().scales
 
 
+def test_a_setting_that_changed_is_compared_with_the_run() -> None:
+    """If the interval grew during training, the newest one has fewer skips than the run, and the sentence says so."""
+    early = record(500, lambda update, scale: scale >= 2.0**12, growth_interval=20)
+    later = record(
+        500, lambda update, scale: scale >= 2.0**12, init_scale=2.0**11, growth_interval=400
+    )
+    run = history([*early, *later], growth_interval=400)
+    simulator = Simulator(run)
+    was, would = simulator.recorded(), simulator.run(recorded(run.policy))
+    assert was.setting == would.setting
+    assert would.skips.high < was.skips.low
+    assert f"instead of {was.skips.low}." in sentence(was, would)
+
+
 def test_the_path_of_the_scale_is_told_at_places() -> None:
     """The path equals the recorded scales under the run's own policy, and is constant for a fixed scale."""
     told = record(3000, _noisy, growth_interval=50)

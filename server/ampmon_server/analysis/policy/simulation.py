@@ -95,10 +95,13 @@ def has_no_gain(was: Simulation, would: Simulation) -> bool:
 
 
 def sentence(was: Simulation, would: Simulation) -> str:
-    """Compare a simulation with the recorded run. A wide band is conclusive if the recorded skips are outside it."""
+    """Compare a simulation with the recorded run. A wide band is conclusive if the recorded skips are outside it.
+
+    The run's own setting has other skips if the setting changed during training.
+    """
     if would.ended is not None:
         return f"Training would have ended: {would.ended}."
-    if was.setting == would.setting:
+    if was.setting == would.setting and would.skips.expected == was.skips.expected:
         return f"{plural(was.skips.low, 'skip')} in {plural(was.updates, 'step')}, as recorded; {_lost(was)}."
     skips, recorded = would.skips, was.skips.low
     lost = "" if was.lost is None else f"; {_lost(would)}"
