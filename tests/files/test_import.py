@@ -126,6 +126,22 @@ def test_scalers_and_starts_keep_their_order(held: Held, written: Export) -> Non
         assert sorted(rows[0]) == sorted(rows[1]), what
 
 
+def test_a_growth_beside_a_missing_row_says_nothing_of_the_interval(
+    held: Held, written: Export
+) -> None:
+    """The interval comes from growths whose update before is there: not from a first row, nor after a lost record."""
+    _, store = held
+    trainer = Trainer()
+    grow = {"event": "grow", "scale_after": 2048.0, "growth_tracker": 0}
+    clean = [{"growth_tracker": count} for count in range(1, 5)]
+    made = [grow, *clean, grow, *clean]
+    records = [trainer.update(**fields) for fields in made]  # type: ignore[arg-type]
+    records.append(trainer.update(ordinal=12, **grow))  # type: ignore[arg-type]
+    store.ingest(trainer.batch(records))
+    back = taken_back(store, [written(store, "updates", "jsonl", trainer.run_id)])
+    assert store.policy(back).growth_interval == 5
+
+
 def test_values_of_several_ranks_are_not_mixed(held: Held, written: Export) -> None:
     """Of a name that two ranks logged, the lowest rank's values come back. A name of the other rank does too."""
     _, store = held

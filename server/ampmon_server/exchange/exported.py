@@ -88,6 +88,8 @@ class _Scaler:
     init_scale: float
     factors: dict[str, float] = field(default_factory=dict)
     interval: int = 2000
+    step: int = -2
+    """The step of the newest row noted, and its growth tracker."""
     tracker: int = 0
     sample: int | None = None
     parameters: dict[str, wire.Parameter] = field(default_factory=dict)
@@ -102,9 +104,9 @@ class _Scaler:
         event = row["event"]
         if event in {"grow", "backoff"} and row["scale"] and row["scale_after"]:
             self.factors[event] = row["scale_after"] / row["scale"]
-        if event == "grow":
+        if event == "grow" and row["step"] == self.step + 1:
             self.interval = self.tracker + 1
-        self.tracker = row["growth_tracker"]
+        self.step, self.tracker = row["step"], row["growth_tracker"]
 
     def place(self, name: str) -> int:
         """Return the index of a parameter. If no sample has it, register it by its name alone."""
