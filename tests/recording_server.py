@@ -29,7 +29,8 @@ class RecordingServer:
     """``store`` holds the received records. ``planned`` holds (status, headers) to answer next, in order, instead.
 
     Requests for a proof of the token are answered like a server does, and neither use ``planned`` nor are kept.
-    A planned status of 0 closes the connection without an answer.
+    A planned status of 0 closes the connection without an answer, and -1 lets a request through. With the header
+    "Server", the answer is somebody else's.
     """
 
     def __init__(self, port: int = 0, token: str | None = None) -> None:
@@ -114,8 +115,10 @@ class RecordingServer:
     def _outcome(
         self, request: http.server.BaseHTTPRequestHandler, body: bytes
     ) -> tuple[int, dict[str, str], bytes]:
-        if self.planned:
-            return *self.planned.popleft(), b'{"title": "planned", "detail": "as planned"}'
+        status, headers = self.planned.popleft() if self.planned else (-1, {})
+        if status >= 0:
+            page = b"<h1>Bad Request</h1>" if "Server" in headers else problem(status, "as planned")
+            return status, headers, page
         if self.token is not None and request.headers["Authorization"] != f"Bearer {self.token}":
             return 401, {}, b"{}"
         if request.headers.get("Content-Encoding") == "gzip":
@@ -125,10 +128,15 @@ class RecordingServer:
         try:
             ack = self.store.send(body, 0)
         except HeaderMissing:
-            return 409, {}, b"{}"
+            return 409, {}, problem(409, "a header is missing")
         except Refused as error:
-            return error.status, {}, msgspec.json.encode({"detail": str(error)})
+            return error.status, {}, problem(error.status, str(error))
         return 200, {"Content-Type": "application/json"}, msgspec.json.encode(ack)
+
+
+def problem(status: int, detail: str) -> bytes:
+    """The body of a server's error."""
+    return msgspec.json.encode({"title": "planned", "status": status, "detail": detail})
 
 
 def answer_for(path: str, known: Collection[str]) -> bytes:

@@ -34,7 +34,10 @@ TOTAL_TIMEOUT_S = 90.0
 INGEST_PATH = "/api/v1/ingest"
 TOO_LARGE = 413
 BLAMES_THE_BATCH = frozenset({400, 409, TOO_LARGE, 422})
-"""Statuses from a server that has read the batch. Others come from a gateway or another program."""
+"""Statuses from a server that has read the batch. Others come from a gateway or another program.
+
+These do too, unless they come with a problem document. A gateway's 413 is an exception: a smaller batch may pass.
+"""
 _COMPRESSED_FROM_BYTES = 512
 # 5000 updates, and 45 samples of 148 parameters: gzip's level 1 shrinks them to 6 and 9 % at 100-150 MB/s and unpacks
 # at 350-480 MB/s. zstd shrinks them to 4 and 5 % at 320-1450 MB/s and unpacks at 1000-3700 MB/s.
@@ -224,20 +227,26 @@ def _acknowledgement(answer: bytes) -> wire.Ack:
 
 
 def _failure(status: int, answer: bytes, retry_after: str | None) -> Exception:
+    problem = _problem(answer)
+    stranger = status in BLAMES_THE_BATCH - {TOO_LARGE} and problem.get("status") != status
+    if status in _TRANSIENT or status >= 500 or 200 < status < 300 or stranger:
+        why = NOT_ACCEPTED if status == 401 else f"HTTP {status}"
+        return Unreachable(why + ", not from an ampmon server" * stranger, _seconds(retry_after))
     if status == 409:
         return HeaderMissing("the server lacks a header")
-    if status in _TRANSIENT or status >= 500 or 200 < status < 300:
-        why = NOT_ACCEPTED if status == 401 else f"HTTP {status}"
-        return Unreachable(why, _seconds(retry_after))
-    return Refused(f"HTTP {status}{_detail(answer)}", status)
+    return Refused(f"HTTP {status}{_detail(problem)}", status)
 
 
-def _detail(answer: bytes) -> str:
-    """The message of a problem document, in one printable line."""
+def _problem(answer: bytes) -> dict[str, object]:
+    """The problem document of an ampmon server, or an empty one. Gateways answer with pages of their own."""
     try:
-        problem = msgspec.json.decode(answer, type=dict[str, object])
+        return msgspec.json.decode(answer, type=dict[str, object])
     except msgspec.DecodeError:
-        return ""
+        return {}
+
+
+def _detail(problem: dict[str, object]) -> str:
+    """The message of a problem document, in one printable line."""
     words = " ".join(str(problem.get("detail") or problem.get("title") or "").split())
     return ": " + "".join(c for c in words if c.isprintable())[:300] if words else ""
 

@@ -323,6 +323,21 @@ def test_answer_that_blames_no_record_sets_none_aside(tmp_path: Path, status: in
         attempt.spool.close()
 
 
+@pytest.mark.parametrize("status", [400, 409, 422])
+def test_a_stranger_s_answer_sets_no_record_aside(tmp_path: Path, status: int) -> None:
+    """If a proxy sends some requests to another program, that program's errors blame no record."""
+    with RecordingServer() as server:
+        attempt = Attempt(tmp_path, url=server.url)
+        attempt.event()
+        stranger = (status, {"Server": "another program"})
+        server.planned.extend([stranger, (-1, {}), stranger, stranger])
+        for _ in range(4):
+            report = drain(tmp_path, http_transports(tmp_path))
+            assert report.rejected == 0
+        assert seqs(server.store.records(attempt.id)) == [0]
+        attempt.spool.close()
+
+
 @pytest.mark.parametrize("torn", [b"", b"\xc1AMP\1\1\7\0 and no more of the header"])
 def test_spool_that_holds_nothing_goes(
     tmp_path: Path, server: MemoryTransport, torn: bytes
