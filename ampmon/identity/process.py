@@ -17,6 +17,7 @@ import msgspec
 Fate: TypeAlias = Literal["alive", "gone", "unknown"]
 
 _PROC = Path("/proc")
+_NO_NAMES = frozenset({"localhost", "unknown"})
 _SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors that say nothing about a file: the reader is short of descriptors or memory."""
 _FIRST_NAMESPACE = 0xEFFFFFFC
@@ -38,8 +39,10 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     def place(self) -> str:
         """The `place` in which this process runs."""
-        inner = self.namespace not in (0, _FIRST_NAMESPACE)
-        return file_name(self.host) + (f"-{self.namespace}" if inner else "")
+        return file_name(self.host) + (f"-{self.namespace}" if self._is_inner() else "")
+
+    def _is_inner(self) -> bool:
+        return self.namespace not in (0, _FIRST_NAMESPACE)
 
     def fate(self) -> Fate:
         """Whether the process is alive. "unknown" from another machine or container: it may still run.
@@ -47,8 +50,9 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
         Raises OSError if this process is short of descriptors or memory, and so cannot see it.
         """
         if self.boot_id != boot_id():
-            # The same machine after a reboot. Another machine has another name.
-            return "gone" if self.host == host() else "unknown"
+            # The same machine after a reboot, if it has a name of its own. Containers on several may share one.
+            named = not self._is_inner() and self.host.partition(".")[0] not in _NO_NAMES
+            return "gone" if self.host == host() and named else "unknown"
         if self.namespace != _namespace() or (not self.boot_id and self.host != host()):
             return "unknown"
         if sys.platform == "win32":

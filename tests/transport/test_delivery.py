@@ -7,6 +7,7 @@ import itertools
 import multiprocessing
 import resource
 import signal
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -443,11 +444,22 @@ def test_offline_spools_are_sent_on_request_only(tmp_path: Path, server: MemoryT
     assert seqs(server.records(attempt.id)) == [0]
 
 
+@pytest.mark.parametrize(
+    "where", [{"host": "another-machine"}, {"namespace": 1}, {"host": "localhost"}]
+)
 def test_process_on_another_machine_is_not_taken_for_dead(
-    tmp_path: Path, server: MemoryTransport
+    tmp_path: Path,
+    server: MemoryTransport,
+    where: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A process of another host is not marked as crashed, and its spool stays."""
-    stranger = msgspec.structs.replace(DEAD, host="another-machine")
+    """A process of another host is not marked as crashed, and its spool stays.
+
+    Containers on several machines may have one name, as in SageMaker, and so may machines called localhost.
+    """
+    if where == {"host": "localhost"}:
+        monkeypatch.setattr(socket, "gethostname", lambda: "localhost")
+    stranger = msgspec.structs.replace(DEAD, **where)
     attempt = Attempt(tmp_path, process=stranger)
     attempt.events(2)
     assert send(tmp_path, server).sent == 2
