@@ -8,7 +8,7 @@ from typing import Any
 from accelerate.tracking import GeneralTracker, on_main_process
 
 from ampmon.client import current_run, run
-from ampmon.integrations.trackers import Proposal, log_metrics, numbers
+from ampmon.integrations.trackers import Proposal, harmless, log_metrics, numbers
 from ampmon.training.built import auto
 
 
@@ -54,6 +54,7 @@ class AmpmonTracker(GeneralTracker):
         self._proposal.make(name, values, run_id, step)
 
     @on_main_process
+    @harmless
     def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
         run.log(numbers(values), step=step)
         if self._tracker is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ampmon.client import run
-from ampmon.integrations.trackers import Proposal, log_metrics, numbers, run_id
+from ampmon.integrations.trackers import Proposal, harmless, log_metrics, numbers, run_id
 from ampmon.training.built import auto
 
 
@@ -42,13 +42,16 @@ class AmpmonLogger(Logger):
     def version(self) -> str | None:
         return run_id()
 
+    @harmless
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         values = params if isinstance(params, Mapping) else getattr(params, "__dict__", {})
         self._proposal.make(self._name, dict(values))
 
+    @harmless
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
         run.log(numbers(metrics), step=step)
 
+    @harmless
     def finalize(self, status: str) -> None:
         fatal = sys.exc_info()[0]
         self._proposal.end(fatal.__name__ if status == "failed" and fatal else "finished")
@@ -69,21 +72,25 @@ class AmpmonCallback(Callback):
         self._continued: str | None = None
         self._run_id: str | None = None
 
+    @harmless
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         step = trainer.global_step if self._continued else None
         self._proposal.make(self._name, dict(pl_module.hparams), self._continued, step)
         self._continued = self._run_id = None
         self._proposal.watch(getattr(trainer.precision_plugin, "scaler", None), pl_module)
 
+    @harmless
     def on_train_batch_end(self, trainer: Any, *args: Any, **kwargs: Any) -> None:
         self._run_id = self._run_id or run_id()
         step = trainer.global_step
         if step % max(trainer.log_every_n_steps, 1) == 0:
-            rates = [group["lr"] for each in trainer.optimizers for group in each.param_groups]
+            groups = [group for each in trainer.optimizers for group in each.param_groups]
+            rates = [group["lr"] for group in groups if "lr" in group]
             self._log(trainer, {"lr": rates[0]} if rates else {})
             if self._tracker is not None and trainer.is_global_zero:
                 log_metrics(self._tracker, step)
 
+    @harmless
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         if not trainer.sanity_checking:
             self._log(trainer, {})
@@ -100,8 +107,10 @@ class AmpmonCallback(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._continued = state_dict.get("run_id")
 
+    @harmless
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         self._proposal.end()
 
+    @harmless
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self._proposal.end(type(exception).__name__)

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from ampmon import config
 from ampmon.client import current_run, run
 from ampmon.client.troubles import warn
 from ampmon.system import signals
+
+
+H = TypeVar("H", bound=Callable[..., Any])
+
+
+def harmless(hook: H) -> H:
+    """Wrap what a framework calls: warn of an error of ours, and raise nothing into the training."""
+
+    @functools.wraps(hook)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return hook(*args, **kwargs)
+        except Exception as error:
+            signals.let_through(error)
+            warn(f"ampmon: {hook.__qualname__} failed ({type(error).__name__}: {error})")
+
+    return cast("H", call)
 
 
 class Proposal:

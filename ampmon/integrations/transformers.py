@@ -7,7 +7,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from ampmon.client import run
-from ampmon.integrations.trackers import Proposal, log_metrics, numbers, run_id
+from ampmon.integrations.trackers import Proposal, harmless, log_metrics, numbers, run_id
 
 
 class AmpmonCallback(TrainerCallback):
@@ -27,6 +27,7 @@ class AmpmonCallback(TrainerCallback):
         self.run_id: str | None = None
         self._proposal = Proposal()
 
+    @harmless
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if AmpmonCallback._training is not None:
             AmpmonCallback._training.end("Exception")
@@ -40,6 +41,7 @@ class AmpmonCallback(TrainerCallback):
         self._proposal.watch(getattr(kwargs.get("optimizer"), "scaler", None), kwargs.get("model"))
         self.run_id = None
 
+    @harmless
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.run_id is None and (known := run_id()) is not None:
             self.run_id = known
@@ -50,6 +52,7 @@ class AmpmonCallback(TrainerCallback):
                 type(self).__name__: kept,
             }
 
+    @harmless
     def on_log(
         self,
         args: Any,
@@ -63,6 +66,7 @@ class AmpmonCallback(TrainerCallback):
             if self._tracker is not None:
                 log_metrics(self._tracker, state.global_step)
 
+    @harmless
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._proposal.end()
         AmpmonCallback._training = None

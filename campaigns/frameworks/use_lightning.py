@@ -78,7 +78,22 @@ def trainer(folder: str, how: str) -> None:
         print_rows(folder)
 
 
+class Plain(torch.optim.Optimizer):
+    """An optimizer without a learning rate."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        loss = closure() if closure is not None else None
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.sub_(parameter.grad.sign(), alpha=0.01)
+        return loss
+
+
 class Failing(Line):
+    def configure_optimizers(self):
+        return Plain(self.parameters(), {})
+
     def on_train_batch_end(self, outputs, batch, index):
         raise RuntimeError("out of memory")
 

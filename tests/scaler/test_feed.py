@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import ampmon
 from ampmon import wire
 from ampmon.errors import ConfigurationError
 from ampmon.integrations.patching import feed_from
-from ampmon.integrations.trackers import numbers
+from ampmon.integrations.trackers import harmless, numbers
 from ampmon.numerics.histogram import Statistics
 from probe.test_no_sync import NoSync
 from recording import recording, recordings
@@ -107,6 +108,20 @@ def test_a_method_is_called_as_the_framework_calls_it(data_directory: Path) -> N
     assert scaler.update(found_inf=True, by=0.25) == 0.5
     assert scaler.update(found_inf=False) == 0.5
     assert (feed.updates, feed.skips, feed.errors) == (3, 2, 0)
+
+
+def test_a_hook_of_a_framework_raises_nothing() -> None:
+    """An error of ours in what a framework calls is a warning. What the hook returns, and a signal, pass."""
+
+    @harmless
+    def hook(values: dict[str, float], name: str) -> float:
+        return values[name]
+
+    assert hook({"lr": 0.5}, name="lr") == 0.5
+    with pytest.warns(ampmon.AmpmonWarning, match="hook failed .KeyError: 'lr'"):
+        assert hook({}, name="lr") is None
+    with pytest.raises(KeyboardInterrupt):
+        harmless(signal.default_int_handler)(signal.SIGINT, None)
 
 
 def test_values_of_numpy_are_numbers() -> None:
