@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 
 from ampmon.training.built import STARTUP
@@ -79,12 +80,17 @@ def _attempt(start_server: Callable[[], object]) -> None:
 
 
 def watching(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which Python runs our `sitecustomize` first."""
-    path = environment.get("PYTHONPATH")
-    return {
-        **environment,
-        "PYTHONPATH": os.pathsep.join([str(STARTUP), *([path] if path else [])]),
-    }
+    """The environment in which Python runs our `sitecustomize` first.
+
+    A relative data directory becomes absolute: the script may change its working directory, as Hydra does.
+    """
+    changed = dict(environment)
+    path, place = environment.get("PYTHONPATH"), environment.get("AMPMON_DIR")
+    changed["PYTHONPATH"] = os.pathsep.join([str(STARTUP), *([path] if path else [])])
+    if place:
+        with suppress(OSError):  # somebody deleted the working directory
+            changed["AMPMON_DIR"] = os.path.join(os.getcwd(), os.path.expanduser(place))
+    return changed
 
 
 def _is_script(word: str) -> bool:

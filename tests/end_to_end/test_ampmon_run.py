@@ -99,6 +99,14 @@ def test_a_shell_script_s_pipes_end_as_they_would_without() -> None:
     assert "y\n141\n" in done.stdout
 
 
+def test_a_script_that_changes_its_folder_records_where_the_server_looks(tmp_path: Path) -> None:
+    """A relative data directory is meant from where `ampmon run` is called."""
+    look = ["sh", "-c", 'cd / && echo "$AMPMON_DIR"']
+    done = run(*look, AMPMON_DIR="of/mine")
+    assert Path(done.stdout.strip()) == Path.cwd() / "of" / "mine"
+    assert run(*look, AMPMON_DIR=str(tmp_path)).stdout == f"{tmp_path}\n"
+
+
 def test_disabled_it_is_the_plain_command() -> None:
     """With AMPMON_MODE=disabled the environment is unchanged."""
     done = run(sys.executable, "-c", SEEN, AMPMON_MODE="disabled")
