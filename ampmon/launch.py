@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from pathlib import Path
 
 from ampmon.training.built import STARTUP
 
@@ -60,7 +61,7 @@ def main(words: Sequence[str], start_server: Callable[[], object]) -> int:
     if program is None:
         _say(f"ampmon run: {command[0]}: command not found; a Python script's name ends in .py")
         return NOT_FOUND
-    environment = dict(os.environ)
+    environment = _given()
     if environment.get("AMPMON_MODE") != "disabled":
         _warn(program, command)
         if serve and (words[0] == "-m" or not _is_script(words[0]) or os.path.exists(words[0])):
@@ -77,6 +78,16 @@ def _attempt(start_server: Callable[[], object]) -> None:
         _say(
             f"ampmon run: cannot start a server ({type(error).__name__}: {error}); records wait on disk"
         )
+
+
+def _given() -> dict[str, str]:
+    """The environment that this process was given. In the C locale, Python adds LC_CTYPE to its own, and to ours."""
+    environment = dict(os.environ)
+    with suppress(OSError):  # not on Linux
+        given = Path("/proc/self/environ").read_bytes().split(b"\0")
+        if not any(each.startswith(b"LC_CTYPE=") for each in given):
+            environment.pop("LC_CTYPE", None)
+    return environment
 
 
 def watching(environment: Mapping[str, str]) -> dict[str, str]:

@@ -107,6 +107,23 @@ def test_a_script_that_changes_its_folder_records_where_the_server_looks(tmp_pat
     assert run(*look, AMPMON_DIR=str(tmp_path)).stdout == f"{tmp_path}\n"
 
 
+@pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
+@pytest.mark.parametrize("locale", [{}, {"LC_CTYPE": "C.UTF-8"}])
+def test_the_locale_is_the_users(locale: dict[str, str]) -> None:
+    """In the C locale, Python sets LC_CTYPE for itself. The command gets what the user had."""
+    environment = {
+        name: value for name, value in on_path().items() if name[:3] not in {"LAN", "LC_"}
+    }
+    done = subprocess.run(
+        [*AMPMON, "--no-serve", "sh", "-c", 'echo "$LC_CTYPE"'],
+        capture_output=True,
+        text=True,
+        env={**environment, **locale},
+        check=True,
+    )
+    assert done.stdout.strip() == locale.get("LC_CTYPE", "")
+
+
 def test_disabled_it_is_the_plain_command() -> None:
     """With AMPMON_MODE=disabled the environment is unchanged."""
     done = run(sys.executable, "-c", SEEN, AMPMON_MODE="disabled")
