@@ -12,8 +12,10 @@ from made_cases import (
     NAMES,
     cells_of,
     found,
+    joined_samples,
     parameters_of,
     rules_of,
+    samples_of,
     scaler,
     skip,
     torch_scaler,
@@ -181,7 +183,9 @@ def test_skips_that_were_not_watched_count_as_those_that_were():
     seen = replace(last, origin="forward", origin_module="norm")
     finding = found(replace(run, skips=(seen, *before)))[0]
     assert (finding.rule, finding.parameters) == ("forward_overflow", ("norm",))
-    assert finding.title.startswith("5 skips began in the forward pass, 1 of them in module norm")
+    assert finding.title.startswith(
+        "5 skips began in the forward pass, in module norm in 1 of 1 watched"
+    )
 
 
 def test_the_rank_whose_loss_was_not_finite_tells_where_it_began():
@@ -351,7 +355,8 @@ def test_where_an_overflow_began_is_said(origin, rule, cause):
     [
         ("aaaaa", "5 skips began in the forward pass, in module a:", ("a",)),
         ("aabaa", "5 skips began in the forward pass, 4 of them in module a:", ("a",)),
-        ("a....", "5 skips began in the forward pass, 1 of them in module a:", ("a",)),
+        ("a....", "5 skips began in the forward pass, in module a in 1 of 1 watched:", ("a",)),
+        ("aab..", "5 skips began in the forward pass, in module a in 2 of 3 watched:", ("a",)),
         ("abcda", "5 skips began in the forward pass, in 4 modules:", ()),
         (".....", "5 skips began in the forward pass:", ()),
     ],
@@ -379,3 +384,28 @@ def test_a_fix_for_an_endless_forward_overflow_is_written_once_for_a_framework()
     finding = found(replace(run, skips=tuple(lost)))[0]
     assert finding.rule == "forward_overflow"
     assert finding.fix.count("if accelerator.sync_gradients:") == 1
+
+
+@pytest.mark.parametrize(
+    ("exponents", "fix"),
+    [
+        ((-4, -4), "around module att"),
+        ((-4, 3), "a smaller learning rate"),
+        ((), "a smaller learning rate"),
+    ],
+)
+def test_an_endless_forward_overflow_after_normal_gradients_is_not_blamed_on_the_learning_rate(
+    exponents, fix
+):
+    """If the gradients before an endless forward overflow were normal, the cure is fp32 in its module."""
+    run = trained(lambda step, scale: step >= 200, 230, policy=NEVER)
+    lost = [
+        replace(row, origin="forward", origin_module="att", loss="not_finite") for row in run.skips
+    ]
+    spans = zip(([0, 50, 100, 150], [185, 195]), exponents, strict=False)
+    parts = [samples_of(steps, {exponent: 1.0}) for steps, exponent in spans]
+    samples = {"samples": joined_samples(parts)} if parts else {}
+    finding = found(replace(run, skips=tuple(lost), **samples))[0]
+    assert finding.rule == "forward_overflow"
+    assert fix in finding.fix
+    assert ("The likely cause is the learning rate" in finding.explanation) == ("rate" in fix)

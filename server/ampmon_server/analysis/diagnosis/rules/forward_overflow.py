@@ -6,8 +6,11 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.ledger import SkippedUpdate, of_origin
+from ampmon_server.analysis.diagnosis.outliers import norms
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.fixes import GO_BACK, LAYER_IN_FP32
 from ampmon_server.analysis.diagnosis.updates import streaks
@@ -25,9 +28,19 @@ EXPLANATION = (
 ENDLESS = (
     "In the forward pass, the output of {module} was the first that was not finite, and every step since step {step} "
     "was skipped. A single batch cannot cause that: the weights, or the data of every batch, have left the range of "
-    "fp16, so fp32 in one module does not help. The likely cause is the learning rate."
+    "fp16."
+)
+WEIGHTS = " So fp32 in one module does not help. The likely cause is the learning rate."
+CALM = (
+    " The gradient norm of the steps before was normal, so the learning rate is not the likely cause: check the data "
+    "since that step. If it is correct, compute that module in fp32. Skipped steps leave the weights as they were."
 )
 SOME = "a module"
+RAISED = 2.0
+"""Weights that leave the range of fp16 have gradients at least this many times as large as before."""
+LONG = 40
+"""Fewer updates than this are too few to compare the newest gradients with."""
+NEWEST = 2
 
 
 @each_scaler
@@ -42,21 +55,38 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     )
     where, module = _where(found, module)
     named = f"module {module}" if module else SOME
-    end = _endless(scaler, thresholds)
+    explanation, fix = _cure(scaler, _endless(scaler, thresholds), named)
     yield Finding(
         rule="forward_overflow",
         severity="critical" if often else "warning",
         title=f"{plural(len(found), 'skip')} began in the forward pass{where}: changing the loss scale won't help",
-        explanation=ENDLESS.format(module=named, step=count(end))
-        if end
-        else EXPLANATION.format(module=named),
-        fix=GO_BACK.format(first=end) if end else LAYER_IN_FP32.format(where=named),
+        explanation=explanation,
+        fix=fix,
         first_step=found[0].step,
         last_step=found[-1].step,
         parameters=(module,) if module else (),
         evidence={"skipped": len(found)},
         figure="skips",
     )
+
+
+def _cure(scaler: ScalerCase, end: int | None, named: str) -> tuple[str, str]:
+    """The explanation and the fix. ``end`` is the step since which every update is skipped, if there is one."""
+    if not end:
+        return EXPLANATION.format(module=named), LAYER_IN_FP32.format(where=named)
+    endless = ENDLESS.format(module=named, step=count(end))
+    if _was_calm(scaler, end):
+        return endless + CALM, LAYER_IN_FP32.format(where=named)
+    return endless + WEIGHTS, GO_BACK.format(first=end)
+
+
+def _was_calm(scaler: ScalerCase, end: int) -> bool:
+    """Whether enough samples before this step tell that the newest gradients were as large as the others."""
+    before, norm = scaler.samples.step < end, norms(scaler.samples)
+    known = norm[before & np.isfinite(norm) & (norm > 0)]
+    long = end - int(scaler.recent["first"][0]) >= LONG
+    newest = known[-NEWEST:].max(initial=0)
+    return long and len(known) > NEWEST and bool(newest < RAISED * np.median(known))
 
 
 def _endless(scaler: ScalerCase, thresholds: Thresholds) -> int | None:
@@ -78,5 +108,8 @@ def _where(found: Sequence[SkippedUpdate], most: str | None) -> tuple[str, str |
     at_it = modules.count(most) if most else 0
     if 2 * at_it <= len(modules):
         return f", in {count(len(set(modules)))} modules" if modules else "", None
-    some = "" if at_it == len(found) else f"{count(at_it)} of them "
-    return f", {some}in module {most}", most
+    if at_it == len(found):
+        return f", in module {most}", most
+    if len(modules) == len(found):
+        return f", {count(at_it)} of them in module {most}", most
+    return f", in module {most} in {count(at_it)} of {count(len(modules))} watched", most
