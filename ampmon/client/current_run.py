@@ -73,12 +73,15 @@ def start(options: RunOptions) -> Recorder | None:
         if _beginning:  # called by a signal handler that interrupted this function
             return _current
         _beginning = True
+        greeted = _current is not None and _current.greeted
         try:
             finish()
             _disabled = options.mode == "disabled"
             if not _disabled:
                 _current = Recorder(options, next(_generations))
                 _finished = False
+                if greeted:  # the address that was printed is no longer this training's
+                    greet(_current)
             _failed, _wanted = False, None
         finally:
             _beginning = False

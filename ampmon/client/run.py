@@ -44,7 +44,7 @@ def init(  # noqa: PLR0913 - one argument for each setting of a run
 ) -> str | None:
     """Begin a run and end the previous one. Return its id, or None if disabled or rank 0 has not sent the id yet.
 
-    Optional: without it, the first scaler begins a run named after the script.
+    Optional. Call it before the first scaler, which otherwise begins a run named after the script.
 
     - ``config``: the configuration to show. Values that are not plain data are kept as text. Passwords, keys and tokens
       are removed.

@@ -344,3 +344,19 @@ def test_the_first_scaler_says_where_its_run_is_seen(
     online = {"AMPMON_URL": "http://127.0.0.1:9", "AMPMON_RUN_ID": run_id}
     (line,) = told(program + "os._exit(0)", **online)
     assert line == f"ampmon: watching this run: http://127.0.0.1:9/#/runs/{run_id}"
+
+
+def test_the_run_of_a_later_init_is_printed_too() -> None:
+    """If `ampmon.init` comes after the first scaler, it prints where its own run is, which training uses."""
+    program = """
+import ampmon, sys
+scaler = ampmon.GradScaler("cpu")
+print("ampmon: begun", ampmon.init(name="mine", mode="online"), file=sys.stderr)
+train(scaler, Net())
+os._exit(0)
+"""
+    lines = told(program, AMPMON_MODE="online", AMPMON_URL="http://127.0.0.1:9")
+    before, after = [line for line in lines if "watching" in line]
+    assert after != before
+    (run_id,) = [line.split()[-1] for line in lines if "begun" in line]
+    assert after == f"ampmon: watching this run: http://127.0.0.1:9/#/runs/{run_id}"
