@@ -14,14 +14,21 @@ ERRORS_IN_FULL = 100
 """Errors beyond this number are reported in hundreds."""
 
 
+_registry: dict[Any, Any] = {}
+"""The messages that Python has shown."""
+
+
 class AmpmonWarning(UserWarning):
     """Category of ampmon's warnings: monitoring has a problem, and training continues. Each kind appears once."""
 
 
 def warn(message: str) -> None:
-    """Warn the user. Never raises, even if a filter turns warnings into errors or stderr is closed."""
+    """Warn the user. Never raises, even if a filter turns warnings into errors or stderr is closed.
+
+    Without a line number, Python prints no line of this file below the message, which may end in code to copy.
+    """
     try:
-        warnings.warn(message, AmpmonWarning, stacklevel=2)
+        warnings.warn_explicit(message, AmpmonWarning, __file__, 0, "ampmon", _registry)
     except Exception as error:
         signals.let_through(error)
         with contextlib.suppress(Exception):

@@ -360,3 +360,10 @@ os._exit(0)
     assert after != before
     (run_id,) = [line.split()[-1] for line in lines if "begun" in line]
     assert after == f"ampmon: watching this run: http://127.0.0.1:9/#/runs/{run_id}"
+
+
+def test_nothing_is_printed_below_a_warning() -> None:
+    """Code to copy at the end of a warning is not followed by a line of ampmon's own source."""
+    program = "from ampmon.client.troubles import warn; warn('ampmon: write:\\nscaler.update()')"
+    done = scripts.run("-c", program)
+    assert done.stderr.endswith("AmpmonWarning: ampmon: write:\nscaler.update()\n")
