@@ -29,6 +29,7 @@ Run a training script unchanged, and watch every GradScaler that it or a library
 options:
   --no-serve   start no server if none runs on the data directory
 """
+NO_OPTION = "ampmon run: there is no option {}; name the script or command first, then its options"
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 """The exit codes of a shell for a command that it cannot run."""
 _NEEDED = ("torch", "ampmon")
@@ -54,7 +55,7 @@ def main(words: Sequence[str], start_server: Callable[[], object]) -> int:
             break
         serve = False
     if not words or (words[0].startswith("-") and words[0] != "-m"):
-        _say(USAGE.rstrip())
+        _say(NO_OPTION.format(words[0]) if words else USAGE.rstrip())
         return 2
     command = [_python(), *words] if _is_script(words[0]) else words
     program = shutil.which(command[0])

@@ -111,7 +111,7 @@ class HttpTransport:
         try:
             status, answer, retry_after = self._post(url.rstrip("/"), token, batch, headers)
         except _LOST as error:
-            raise Unreachable(f"no answer: {_reason(error)}") from None
+            raise Unreachable(f"no answer: {why_unanswered(error)}") from None
         if status == 200:
             return _acknowledgement(answer)
         raise _failure(status, answer, retry_after)
@@ -265,7 +265,7 @@ def _seconds(retry_after: str | None) -> float | None:
     return None if math.isnan(seconds) else min(max(seconds, 0.0), _RETRY_AFTER_MAX_S)
 
 
-def _reason(error: Exception) -> str:
+def why_unanswered(error: Exception) -> str:
     """Describe an exception in our own words, since its message may quote headers."""
     if isinstance(error, urllib3.exceptions.NameResolutionError):
         return "the host name cannot be resolved"

@@ -79,6 +79,9 @@ def test_the_command_takes_the_place_of_the_process() -> None:
     assert "no-such-program: command not found" in missing.stderr
     assert run().returncode == 2
     assert run("--help").stdout.startswith("usage: ampmon run")
+    unknown = run("--serve", "train.py")
+    assert unknown.returncode == 2
+    assert unknown.stderr.startswith("ampmon run: there is no option --serve;")
 
 
 def test_a_script_without_an_interpreter_runs_in_a_shell(tmp_path: Path) -> None:

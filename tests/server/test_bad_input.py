@@ -204,6 +204,9 @@ def test_a_name_that_nobody_sees_is_refused_in_words(client: TestClient) -> None
         needs = f"{field} needs a visible character and no control characters."
         assert answer.status_code == 422
         assert (answer.json()["field"], answer.json()["detail"]) == (field, needs)
+    for name, needs in (("", "at least 1 character"), ("a" * 257, "at most 256 characters")):
+        answer = client.patch(f"/api/v1/runs/{run['run_id']}", json={"name": name})
+        assert answer.json()["detail"] == f"name needs {needs}."
     spoilt = post(client, msgspec.msgpack.encode(spoil(in_record(0, stream="a\nb"))))
     assert spoilt.json()["detail"] == "records[0].stream may hold no control characters."
 

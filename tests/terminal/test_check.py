@@ -75,7 +75,8 @@ def test_a_script_is_checked(script: Path, capsys: pytest.CaptureFixture[str]) -
         (":half", "call model.float"),
         (":two", "it has to return (model, batch, loss_fn)"),
         (":none", "has no function 'none'"),
-        ("", "no such script; write SCRIPT.py:FUNCTION"),
+        ("", "names no function; write"),
+        ("x:none", "no such script; write SCRIPT.py:FUNCTION"),
     ],
 )
 def test_what_cannot_be_checked_is_told(

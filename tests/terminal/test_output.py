@@ -131,6 +131,15 @@ def test_an_address_that_is_none_is_named(
     assert f"{url.rstrip('/')} is not an address: write one such as http://127.0.0.1:8267" in line
 
 
+def test_a_server_that_refuses_connections_is_said_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An address without a server gives one line with the reason, and not with the name of an exception."""
+    (tmp_path / "token").write_text("t" * 43)
+    assert main(["runs", "--url", "http://127.0.0.1:1", "--data-dir", str(tmp_path)]) == 2
+    assert "http://127.0.0.1:1 does not answer (connection refused): " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("token", ["t" * 43 + "\r", "t" * 43 + "\nsecond", "tö" * 30])
 @pytest.mark.parametrize("command", [["runs"], ["token", "list"], ["health"]])
 def test_a_token_that_is_none_is_said(

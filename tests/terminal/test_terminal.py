@@ -83,7 +83,7 @@ def test_ampmon_alone_shows_three_commands_that_are_there() -> None:
 
 
 def test_every_command_has_its_function() -> None:
-    """The function that the parser names for each command and subcommand exists, except for `ampmon run`."""
+    """Each command and subcommand says what it does, and its function exists, except for `ampmon run`."""
     left, functions = [parser()], {}
     while left:
         command = left.pop()
@@ -91,6 +91,7 @@ def test_every_command_has_its_function() -> None:
         left += [each for action in below for each in action.choices.values()]
         if not below:
             functions[command.prog] = command.get_default("function")
+        assert command.description, f"{command.prog} --help does not say what it does"
 
     assert functions.pop("ampmon run") is None
     assert len(functions) > 25
@@ -139,6 +140,19 @@ def test_a_run_is_shown_with_its_numbers_and_its_fixes(place: Place) -> None:
     assert [
         line for line in done.out.splitlines() if len(line) > 80 and not line.startswith(uncut)
     ] == []
+
+
+def test_a_sketch_of_the_scale_fits_a_narrow_terminal(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In 40 columns the line of the scale and its ticks have one line each."""
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = place.typed("show", "sick").out.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("loss scale"))
+    sketch = [line.strip() for line in lines[at + 1 : at + 3]]
+    assert set(sketch[0]) <= set("▁▂▃▄▅▆▇█")
+    assert set(sketch[1]) <= set("╵ ")
+    assert lines[at + 3].startswith("skipped")
 
 
 def test_a_run_as_json_has_its_diagnosis(place: Place) -> None:

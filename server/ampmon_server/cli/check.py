@@ -47,6 +47,8 @@ def _function(target: str) -> Callable[[], Any]:
     """Import a script as Python runs one, with its folder on the path. Return its function."""
     path, _, name = target.rpartition(":")
     script = Path(path)
+    if Path(target).is_file():
+        raise ConfigurationError(f"{target} names no function; write {target}:FUNCTION")
     if not script.is_file() or script.suffix != ".py":
         raise ConfigurationError(f"{target}: no such script; write SCRIPT.py:FUNCTION")
     spec = importlib.util.spec_from_file_location(script.stem, script)

@@ -39,7 +39,8 @@ _CHECK = (
 _DOCTOR = (
     "Diagnose a run, or explain an error message. Text of five words or more is looked up in the index of error "
     "messages first, shorter text among the runs first; without a match, in the other place. Explaining a message "
-    "needs no server. It exits with 0, or with 2 if no entry matches the message."
+    "needs no server. It exits with 20 for a warning, with 30 for a critical finding, with 2 if no entry matches a "
+    "message, else with 0."
 )
 
 
@@ -53,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     _add_changing(commands)
     add_serve(commands)
     add_token(commands.add_parser("token", help="manage access tokens"))
-    add_alerts(commands.add_parser("alerts", help="send a test alert"))
+    add_alerts(commands.add_parser("alerts", help="list open alerts, or send a test alert"))
     _add_doctor(commands)
     _add_check(commands)
     add_health(commands)
@@ -66,6 +67,9 @@ def parser() -> argparse.ArgumentParser:
     does = "print a script that completes commands in a shell"
     completion = add_command(commands, "completion", does, "commands:completion")
     completion.add_argument("shell", choices=SHELLS, help="the shell to complete commands in")
+    for each in commands._choices_actions:
+        command = commands.choices[each.dest]
+        command.description = command.description or each.help
     return typed
 
 

@@ -10,6 +10,7 @@ import urllib3
 
 from ampmon.errors import AmpmonError, Unreachable
 from ampmon.system.plain import TEXT_MAX, plain
+from ampmon.transport import why_unanswered
 from ampmon.transport.proof import WRONG_PROOF, ProvenPool
 
 
@@ -151,8 +152,9 @@ class ApiClient:
                 raise ClientError(
                     f"{self.url} has a certificate that is not trusted here: set SSL_CERT_FILE to its CA certificate"
                 ) from None
+            why = f"does not answer ({why_unanswered(error)})"
             raise ClientError(
-                f"{self.url} does not answer ({type(error).__name__}): start `ampmon serve`, or name its --url"
+                f"{self.url} {why}: start `ampmon serve` there, or name another --url"
             ) from None
         self.may_be_framed = "X-Frame-Options" not in answer.headers
         if answer.status == 401:

@@ -69,14 +69,12 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
 
 
 def _port(text: str) -> int:
-    value = int(text)
-    if not 0 < value < 2**16:
-        raise argparse.ArgumentTypeError(f"{text} is not a port, 1 to 65535")
-    return value
+    if not text.isdecimal() or not 0 < int(text) < 2**16:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, 1 to 65535")
+    return int(text)

@@ -116,10 +116,14 @@ class Paper:
         for line in words.wrap(self._console, self._console.width - indent):
             self._unbroken(line, indent)
 
+    @property
+    def room(self) -> int:
+        """The number of columns beside a label."""
+        return self._console.width - _LABEL
+
     def row(self, label: str, words: str) -> None:
         """Print words beside a label, wrapped below each other."""
-        width = self._console.width - _LABEL
-        for number, line in enumerate(Text(words).wrap(self._console, width)):
+        for number, line in enumerate(Text(words).wrap(self._console, self.room)):
             self._unbroken(Text.assemble((f"{'' if number else label:{_LABEL}}", "dim"), line), 0)
 
     def code(self, code: str) -> None:

@@ -149,7 +149,9 @@ def show(arguments: argparse.Namespace) -> None:
 
 
 def _scale(paper: Paper, server: ApiClient, run: SummaryAnswer) -> None:
-    drawn = sketch(server.get(f"/runs/{run.run_id}/figures/scale", {"width": "100"}), COLUMNS)
+    drawn = sketch(
+        server.get(f"/runs/{run.run_id}/figures/scale", {"width": "100"}), min(COLUMNS, paper.room)
+    )
     paper.row("loss scale", scale_now(run, drawn))
     for line in (drawn.line, drawn.marks):
         if line.strip():

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 
 from ampmon import wire
 from ampmon_server.http.metrics import Reason
+from ampmon_server.model.words import plural
 from ampmon_server.settings import Settings
 
 
@@ -30,6 +31,7 @@ _STATUS: Mapping[Reason, int] = {
 }
 
 _PATH = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
+_LENGTH = re.compile(r"^Expected `str` of length ([<>]=) (\d+) ")
 # In msgspec's messages these patterns are hundreds of characters that nobody can read.
 _NEEDS = {
     wire.VISIBLE: "needs a visible character and no control characters",
@@ -89,6 +91,8 @@ def fault(error: Exception) -> tuple[str, str]:
     path = _PATH.search(words)
     field = path[1] if path and path[1] else "body"
     needs = next((needs for pattern, needs in _NEEDS.items() if repr(pattern) in words), None)
+    if length := _LENGTH.match(words):
+        needs = f"needs at {'most' if length[1] == '<=' else 'least'} {plural(int(length[2]), 'character')}"
     return (f"{field} {needs}." if needs else words), field
 
 
