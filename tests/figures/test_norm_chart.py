@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 import made_series as made
 from ampmon_server.charts import Source, View
@@ -78,3 +79,13 @@ def test_samples_that_are_held_together_may_be_of_different_sides() -> None:
     assert caption.endswith(
         f"{np.sqrt(squares.mean()):.4g} to {np.sqrt(squares.mean()):.4g} in 5 samples."
     )
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "ticks"),
+    [(1.092, 1.414, ["1", "1.5"]), (3.0, 3.0, ["3", "4"]), (0.3, 6.8, ["0.5", "1", "2", "5"])],
+)
+def test_ticks_are_round(least: float, most: float, ticks: list[str]) -> None:
+    """An axis of less than a decade has round ticks too."""
+    axis = norm(_source([least**2, most**2], [1.0] * 2), View())["layout"]["yaxis"]
+    assert axis["ticktext"] == ticks

@@ -111,6 +111,7 @@ def test_rows_and_columns_stay_few(source: Source, view: View) -> None:
             ["h.0", "h.1", "h.2", "h.3"],
         ),
         (["classifier.weight", "classifier.bias"], ["classifier"]),
+        (["att.q.weight", "att.q.bias", "a.bias"], ["q.weight", "q.bias", "a.bias"]),
     ],
 )
 def test_rows_are_labelled_by_block_where_there_is_no_room(

@@ -69,6 +69,19 @@ def test_what_differs_is_told_apart_from_what_does_not(client: TestClient, pair:
     assert came["training"][0].startswith("3 of 4 steps applied (75\u202f%); 1 skipped.")
 
 
+def test_the_arguments_of_a_scaler_are_compared_one_by_one(client: TestClient) -> None:
+    """The script's call that made a scaler has a line for each argument, as code."""
+    trainer = Trainer(name="called")
+    call = wire.ScalerCall(arguments={"device": '"cpu"', "growth_interval": "500"})
+    stream = msgspec.structs.replace(trainer.stream, call=call)
+    _ingest(client, trainer, trainer.updates(1), headers=(trainer.attempt, stream))
+    told = client.get(f"/api/v1/compare?runs={trainer.run_id}").json()
+    made = {line["name"]: line["values"] for line in told["made"]}
+
+    assert made["scaler.arguments.device"] == ['"cpu"']
+    assert made["scaler.arguments.growth_interval"] == ["500"]
+
+
 def test_numbers_that_are_not_finite_are_told_apart_from_none(client: TestClient) -> None:
     """NaN and infinite values are named, and values never logged show a dash."""
     lost, other = Trainer(name="lost"), Trainer(name="other")

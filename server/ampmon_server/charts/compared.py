@@ -86,7 +86,7 @@ def scale(runs: Sequence[Compared], view: View) -> Figure:
     newest = log2_scale(np.array([end["after_last"] for end in ends]))
     gone = left_out(runs, drawn, view, "step")
     labels = [
-        (float(at), f"{run.label} {power(float(at)) if DEAD < at < ENDLESS else ''}", run)
+        (float(at), f"{run.label} {_ended(float(at))}", run)
         for at, run in zip(newest, drawn, strict=True)
         if math.isfinite(at)
     ]
@@ -100,6 +100,13 @@ def scale(runs: Sequence[Compared], view: View) -> Figure:
         yaxis=y_axis(range=[low, high], **powers_of_two(low, high)),
         annotations=apart(labels, (low, high), height - 48, view),
     )
+
+
+def _ended(at: float) -> str:
+    """What is beside the end of a line of log2 of the scale."""
+    if at <= DEAD:
+        return "dead"
+    return power(at) if at < ENDLESS else ""
 
 
 def skips(runs: Sequence[Compared], view: View) -> Figure:

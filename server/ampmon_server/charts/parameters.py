@@ -5,6 +5,7 @@ It shows where in the network gradients are lost, and since when. A column shows
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -208,7 +209,7 @@ def _heatmap(
 def _ticks(names: Sequence[str], labels: Sequence[str], height: int) -> dict[str, Any]:
     """Label all rows if there is room, else the rows at which a block begins, larger blocks first."""
     apart = max(1, -(-len(names) * LABEL_PIXELS // height))
-    texts = [_short(name) for name in names]
+    texts = _alike(names)
     kept = list(range(len(names)))
     # The last part of a name, "weight" for example, would say nothing alone.
     cut = [name for name, text in zip(names, texts, strict=True) if "." in name and "." not in text]
@@ -241,9 +242,18 @@ def _borders(names: Sequence[str], height: int) -> list[dict[str, Any]]:
     return [level(row - 0.5, "hairline", opacity=0.6) for row in first]
 
 
-def _short(name: str) -> str:
-    """Shorten a name to its end, as much as fits beside the plot, in whole words if they fit."""
-    parts = name.split(".")
+def _alike(names: Sequence[str]) -> list[str]:
+    """Shorten names. Those of one module lose the same words."""
+    lost: Counter[str] = Counter()
+    modules = [name.rpartition(".")[0] for name in names]
+    for module, name in zip(modules, names, strict=True):
+        lost[module] = max(lost[module], name.count(".") - _short(name).count("."))
+    return [_short(name, lost[module]) for module, name in zip(modules, names, strict=True)]
+
+
+def _short(name: str, words: int = 0) -> str:
+    """Shorten a name to its end that fits beside the plot, in whole words if they fit. Drop ``words`` or more."""
+    parts = name.split(".")[words:]
     while len(parts) > 1 and len(".".join(parts)) > LABEL_LETTERS:
         parts.pop(0)
     short = ".".join(parts)

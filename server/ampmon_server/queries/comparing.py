@@ -250,7 +250,7 @@ def _made(identity: Identity) -> Iterator[tuple[str, str]]:
         newest = [each for each in identity.scalers if each["stream"] == first][-1]
         for name, value in newest.items():
             if name not in {"stream", "attempt"}:
-                yield f"scaler.{name}", _said(value)
+                yield from _flat(f"scaler.{name}", value)
     if identity.attempts:
         lowest = identity.attempts[0]["rank"]
         start = [each for each in identity.attempts if each["rank"] == lowest][-1]

@@ -293,8 +293,16 @@ def _log_ticks(low: float, high: float, at_most: int) -> list[float]:
         found = [each for each in every if low <= math.log10(each) <= high]
         if len(found) <= at_most:
             break
-    if len(found) < 2:  # less than a decade, with fewer than two ticks in it
-        found = [10.0 ** (low + share * (high - low)) for share in (0.15, 0.5, 0.85)]
+    return found if len(found) >= 2 else _round_ticks(10.0**low, 10.0**high)
+
+
+def _round_ticks(low: float, high: float) -> list[float]:
+    """The multiples of 1, 2 or 5 times a power of ten from ``low`` to ``high``, at least two of them."""
+    size = 10.0 ** math.floor(math.log10(high - low))
+    for step in (5 * size, 2 * size, size, size / 2):
+        found = [each * step for each in range(math.ceil(low / step), math.floor(high / step) + 1)]
+        if len(found) >= 2:
+            break
     return found
 
 
