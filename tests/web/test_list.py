@@ -197,12 +197,12 @@ def test_a_long_list_has_only_the_rows_on_the_screen(own_reader: Reader) -> None
     expect(table).to_have_attribute("aria-rowcount", str(COPIES + 1))
     reader.wait("its scale", lambda: table.get_by_label("Scale 2¹⁶ all along").count())
 
-    reader.page.mouse.wheel(0, 40 * 1000)
+    reader.page.mouse.wheel(0, 48 * 1000)
     reader.wait("what is there", lambda: f"copy {COPIES // 2}" in names(reader))
     assert len(names(reader)) < 60
     place = table.locator("tr", has_text="copy 1010").get_attribute("aria-rowindex")
     assert place == str(1010 + 2)
-    assert {box["height"] for box in boxes(reader)} == {40}
+    assert {box["height"] for box in boxes(reader)} == {48}
     here = table.locator("tr", has_text="copy 1010")
     before = here.bounding_box()
     PostedRun(reader.server, "newer", project="long").updates(1)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.ledger import skipped_updates
-from ampmon_server.analysis.diagnosis.outliers import outlier_skips
+from ampmon_server.analysis.diagnosis.ledger import SkippedUpdate, skipped_updates
+from ampmon_server.analysis.diagnosis.outliers import FAR, loss_at, outlier_skips
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
 from ampmon_server.analysis.diagnosis.rules.fixes import LAYER_IN_FP32
 from ampmon_server.analysis.diagnosis.updates import calibrated_from, follows_growth
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.names import training_loss
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count
 
@@ -21,6 +24,9 @@ EXPLANATION = (
     "Gradients are computed from the loss backwards; {parameter} is the first with inf or NaN, and all gradients "
     "computed before it are finite. The overflow is in this layer or in the one that follows it in the forward pass. "
     "The loss scale has to be small enough for it, which leaves less room for the small gradients of all others."
+)
+UNLOGGED = (
+    " If single batches weigh too much, another layer comes next. Log the loss to tell: ampmon.log."
 )
 RECURRING = 3
 MOST = 0.6
@@ -33,8 +39,8 @@ def examine(
 ) -> Iterator[Finding]:
     """Yield a notice, which takes the severity of what it explains.
 
-    If every parameter usually overflows, the first is no culprit. Nor is it at a scale that has grown too far, because
-    some layer is always the first to overflow there.
+    If every parameter usually overflows, the first is no culprit. Nor is it at a scale that has grown too far, or at a
+    loss many times the usual one, because some layer is always the first to overflow there.
     """
     cells = scaler.recent
     grown = follows_growth(cells, scaler.policy, outlier_skips(cells, logged))
@@ -50,13 +56,14 @@ def examine(
         return
     parameter, times = firsts.most_common(1)[0]
     recurs = times >= RECURRING and times >= MOST * firsts.total() and 2 * times > len(known)
-    if parameter is None or not recurs:
+    if parameter is None or not recurs or _is_heavy(scaler, logged, known):
         return
     yield Finding(
         rule="culprit_layer",
         severity="notice",
         title=f"{parameter} is the first to overflow in {count(times)} of {count(len(known))} skips",
-        explanation=EXPLANATION.format(parameter=parameter),
+        explanation=EXPLANATION.format(parameter=parameter)
+        + ("" if training_loss(logged) else UNLOGGED),
         fix=LAYER_IN_FP32.format(where=f"the layer of {parameter}"),
         first_step=known[0].step,
         last_step=int(cells["last"][-1]),
@@ -64,3 +71,13 @@ def examine(
         evidence={"skipped": times, "known": len(known)},
         figure="skips",
     )
+
+
+def _is_heavy(
+    scaler: ScalerCase, logged: Mapping[str, Cells], known: Sequence[SkippedUpdate]
+) -> bool:
+    """Whether at most of these skips the logged loss was so far from the usual one that every gradient was too."""
+    steps = np.array([each.step for each in known])
+    skips = scaler.recent["skip_first"][scaler.recent["skipped"] > 0]
+    loss = loss_at(logged, steps, skips)
+    return loss is not None and 2 * loss.heavy > len(known) and loss.ratio >= FAR
