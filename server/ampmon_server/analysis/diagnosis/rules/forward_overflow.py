@@ -32,9 +32,11 @@ ENDLESS = (
 )
 WEIGHTS = " So fp32 in one module does not help. The likely cause is the learning rate."
 CALM = (
-    " The gradient norm of the steps before was normal, so the learning rate is not the likely cause: check the data "
-    "since that step. If it is correct, compute that module in fp32. Skipped steps leave the weights as they were."
+    " The gradient norm of the steps before was normal, so the weights did not grow step by step: check what changed "
+    "at that step in the data and the learning rate. If nothing did, compute that module in fp32. Skipped steps leave "
+    "the weights as they were."
 )
+UNCHANGED = "# If neither the data nor the learning rate changed at step {first}:\n"
 SOME = "a module"
 RAISED = 2.0
 """Weights that leave the range of fp16 have gradients at least this many times as large as before."""
@@ -76,7 +78,8 @@ def _cure(scaler: ScalerCase, end: int | None, named: str) -> tuple[str, str]:
         return EXPLANATION.format(module=named), LAYER_IN_FP32.format(where=named)
     endless = ENDLESS.format(module=named, step=count(end))
     if _was_calm(scaler, end):
-        return endless + CALM, LAYER_IN_FP32.format(where=named)
+        unchanged = UNCHANGED.format(first=count(end))
+        return endless + CALM, unchanged + LAYER_IN_FP32.format(where=named)
     return endless + WEIGHTS, GO_BACK.format(first=end)
 
 
