@@ -152,6 +152,7 @@ def test_a_scale_put_back_up_is_a_floor():
     cells = cells_of(same, same / 2, ["backoff"] * n, [True] * n)
     findings = found(scaler(cells))
     assert (findings[0].rule, findings[0].severity) == ("scale_floor", "critical")
+    assert "because the script or a wrapper sets it back" in findings[0].explanation
     assert "calibration" not in [each.rule for each in findings]
 
 

@@ -24,6 +24,7 @@ LEAST = (
 )
 BY_HAND = ", because a fixed scale is passed to update()"
 FLOOR = ", because this scaler has a minimum"
+RAISED = ", because the script or a wrapper sets it back"
 FIX = (
     "scaler = ampmon.GradScaler(init_scale={init_scale})  # torch's own adjusts itself\n"
     "scaler.update()  # without new_scale"
@@ -46,13 +47,14 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     by_hand = is_set_by_hand(window)
     unscaled = floor <= 1 and floor <= scaler.policy.min_scale
     begin = max(floor, 1.0) if math.isfinite(floor) else INIT_SCALE
+    why = BY_HAND if by_hand else FLOOR if scaler.policy.min_scale > 0 else RAISED
     skipped = int(held["skipped"].sum())
     yield Finding(
         rule="scale_floor",
         severity="warning",
         title=f"The scale does not fall below {power_of_two(floor)}, and {count(skipped)} of the last "
         f"{count(int(window['n'].sum()))} steps were skipped at it",
-        explanation=LEAST if unscaled else EXPLANATION.format(why=BY_HAND if by_hand else FLOOR),
+        explanation=LEAST if unscaled else EXPLANATION.format(why=why),
         fix="" if unscaled else FIX.format(init_scale=in_code(begin)),
         first_step=int(held["first"][0]),
         last_step=int(held["last"][-1]),
