@@ -336,12 +336,21 @@ def test_irregular_skips_have_no_period():
     assert sum(period_of(steps) is not None for steps in runs) < 4
 
 
-@pytest.mark.parametrize(("heavy", "rule"), [(every_90th, "skip_rate"), (None, "culprit_layer")])
-def test_the_first_layer_to_overflow_at_an_outlier_loss_is_no_culprit(heavy, rule):
-    """At a loss 4096 times the usual one, some layer overflows first. The batches are blamed, and it is not."""
+@pytest.mark.parametrize(
+    ("heavy", "culprits", "rule"),
+    [
+        (every_90th, [2, 1], "skip_rate"),
+        (every_90th, [1], "culprit_layer"),
+        (None, [2, 1], "culprit_layer"),
+    ],
+)
+def test_the_first_layer_to_overflow_at_an_outlier_loss_is_no_culprit(heavy, culprits, rule):
+    """At a loss 4096 times the usual one, some layer is first. It is blamed only if it overflows without the others."""
     run = outliers()
-    rows = tuple(skip(each.step, culprits=2) for each in run.skips)
+    rows = [
+        skip(each.step, culprits=culprits[at % len(culprits)]) for at, each in enumerate(run.skips)
+    ]
     loss = losses(500, heavy=lambda step: heavy is not None and heavy(step, 1.0))
-    (finding,) = found(case(replace(run, skips=rows), logged={"loss": loss}))
+    (finding,) = found(case(replace(run, skips=tuple(rows)), logged={"loss": loss}))
     assert finding.rule == rule
     assert "ampmon.log" not in finding.explanation

@@ -76,8 +76,13 @@ def examine(
 def _is_heavy(
     scaler: ScalerCase, logged: Mapping[str, Cells], known: Sequence[SkippedUpdate]
 ) -> bool:
-    """Whether at most of these skips the logged loss was so far from the usual one that every gradient was too."""
+    """Whether the logged loss was far from the usual one at most of these skips, and other layers overflowed at some.
+
+    A layer that overflows by itself, at a loss that it makes large, is the same one at any scale.
+    """
     steps = np.array([each.step for each in known])
+    overflowed = {each.culprit_parameters for each in scaler.skips if each.step in steps}
     skips = scaler.recent["skip_first"][scaler.recent["skipped"] > 0]
     loss = loss_at(logged, steps, skips)
-    return loss is not None and 2 * loss.heavy > len(known) and loss.ratio >= FAR
+    is_far = loss is not None and 2 * loss.heavy > len(known) and loss.ratio >= FAR
+    return is_far and len(overflowed) > 1
