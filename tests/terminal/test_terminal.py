@@ -28,6 +28,7 @@ from ampmon_server.cli.terminal.answers import LoggedAnswer, duration, loss_amon
 from ampmon_server.client.sketch import Sketch, sketch
 from posted import PostedRun
 from serving import Server
+from waiting import wait_for
 
 
 @dataclass
@@ -352,3 +353,12 @@ def test_durations_are_told_in_their_largest_unit() -> None:
     """Durations are rounded and have one unit."""
     told = [duration(each) for each in (0, 59, 90 * 60, 86400 * 12)]
     assert [each.replace("\u202f", " ") for each in told] == ["0 s", "59 s", "2 h", "12 d"]
+
+
+def test_a_run_without_steps_is_not_called_healthy(place: Place) -> None:
+    """In the list, a run that ended before its first step has a dash instead of the mark of a healthy run."""
+    run = PostedRun(place.server, "ended", project="endings")
+    run.event("finish")
+    wait_for(lambda: place.server.get(run.path)["verdict"])
+    (_, line) = place.typed("runs", "--project", "endings").out.splitlines()
+    assert line.split()[-1] == "–"

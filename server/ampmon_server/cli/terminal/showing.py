@@ -115,7 +115,8 @@ def _cells(run: SummaryAnswer, id_length: int, *, several: bool) -> Iterator[str
     yield scale_of(run.scale, run.scale_kind)
     yield duration(time.time() - run.started / 1e6)
     shape, style = SHAPES[run.severity]
-    yield Text(shape, style) if run.verdict is not None else Text(NONE, "dim")
+    judged = run.verdict is not None and (run.updates or run.severity is not None)
+    yield Text(shape, style) if judged else Text(NONE, "dim")
 
 
 def _id_length(ids: Sequence[str]) -> int:
