@@ -104,3 +104,21 @@ def test_a_reader_has_the_gradient_error_measured(reader: Reader) -> None:
     reader.wait(
         "the error", lambda: "fp16 changed the gradient of module head" in reader.text(".findings")
     )
+
+
+def test_a_line_of_code_is_whole_where_the_page_has_room(reader: Reader) -> None:
+    """A line of a hundred characters in a fix does not break at 1440 pixels."""
+    run = PostedRun(reader.server, "with a long line")
+    run.updates(20)
+    run.updates(20, skipped=True)
+    reader.arrive(run)
+    reader.unfold_findings()
+    code = reader.page.locator(f"{FIRST} .code code")
+    lines = """(code, letters) => {
+        const shown = code.textContent;
+        code.textContent = "x".repeat(letters);
+        const lines = code.getClientRects().length;
+        code.textContent = shown;
+        return lines;
+    }"""
+    assert [code.evaluate(lines, letters) for letters in (10, 100)] == [1, 1]
