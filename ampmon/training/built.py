@@ -28,8 +28,7 @@ WRAPPERS = (
 
 def strip_wrappers(name: str) -> str:
     """Return a parameter's name as the model's author wrote it."""
-    for wrapper in WRAPPERS[1:]:
-        name = name.replace(wrapper, "")
+    name = ".".join(part for part in name.split(".") if f"{part}." not in WRAPPERS[1:])
     while name.startswith(WRAPPERS[0]):
         name = name.removeprefix(WRAPPERS[0])
     return name

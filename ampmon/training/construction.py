@@ -96,6 +96,7 @@ def _written() -> Mapping[str, str]:
     if last is not None and lines:
         source = source[: len(source) - len(lines[-1].encode()) + (stop or 0)]
     try:
-        return arguments(" ".join(source.decode().split()))[1]
+        written = arguments(f"({source.decode()})")[1]
+        return {name: " ".join(code.split()) for name, code in written.items()}
     except (SyntaxError, ValueError):
         return {}

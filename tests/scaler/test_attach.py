@@ -133,6 +133,23 @@ def test_wrappers_leave_no_trace_in_names(data_directory: Path) -> None:
         strip_wrappers("module._orig_mod.a._fsdp_wrapped_module.b._checkpoint_wrapped_module.c")
         == "a.b.c"
     )
+    assert strip_wrappers("image_forward_module.weight") == "image_forward_module.weight"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python tells no columns before 3.11")
+def test_a_call_over_several_lines_is_read_with_its_comments(data_directory: Path) -> None:
+    """The script's own names are found in a call of several lines that has comments."""
+    encoder, decoder = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    ampmon.GradScaler(
+        "cpu",  # no GPU here
+        model=[
+            encoder,
+            decoder,
+        ],
+    )
+    call = recording(data_directory).header().call
+    assert call is not None
+    assert call.arguments["model"] == "[ encoder, decoder, ]"
 
 
 def test_sparse_gradients_are_measured_uncoalesced(data_directory: Path) -> None:
