@@ -212,7 +212,6 @@ class Monitor(MonitorProperties):
             self._begun = id(optimizer)
             path = outcome.step_path(scaler, optimizer)
             self._iteration.steps[id(optimizer)] = taken(self._optimizers.name(optimizer), path)
-            self.meet(scaler, optimizer)
             self._linter.stepping(optimizer, path)
 
     def deciding(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:

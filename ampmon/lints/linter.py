@@ -82,6 +82,8 @@ class _SeenOptimizer:
     """The newest scale known at the last update."""
     unscaled: bool = False
     rates: Rates = field(default_factory=Rates)
+    named: bool = False
+    """Whether its parameters have names, as from its first unscaling on, and were checked for fp16."""
     weighed: bool = False
     """Whether a frozen learning rate was checked for."""
 
@@ -143,8 +145,7 @@ class Linter:
 
     def begins(self, *, loaded: bool, idle: bool) -> None:
         """Called when the scaler is created or, with ``loaded``, gets a state. ``idle``: no scaled loss is pending."""
-        self.early = True
-        self._idle = idle
+        self.early, self._idle = True, idle
         self._loaded, self._strayed = loaded, False
         if loaded:
             self._beginning = None
@@ -191,6 +192,9 @@ class Linter:
         """Called before an optimizer's gradients are unscaled: by `unscale_` if ``explicit``, else in `step`."""
         if self._reporter.connected:
             seen = self._of(optimizer)
+            if not seen.named:
+                seen.named = True
+                self._report_fp16(parameters_of(optimizer))
             seen.unscaled |= explicit
             if seen.watcher is not None:
                 seen.watcher.unscaling(optimizer, explicit=explicit)
@@ -351,7 +355,6 @@ class Linter:
 
     def _meet(self, optimizer: torch.optim.Optimizer) -> _SeenOptimizer:
         parameters = parameters_of(optimizer)
-        self._report_fp16(parameters)
         if self._scaler is not None and made_anew(optimizer, self._scaler, self._beginning):
             self._reporter.say("scaler_made_anew", optimizer=self._names.name(optimizer))
         if begins_with_leftovers(optimizer):
