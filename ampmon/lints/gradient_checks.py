@@ -31,6 +31,11 @@ class Clearing:
         self._between: Readback | None = None
         self._betweens: list[Readback] = []
 
+    @property
+    def suspects(self) -> bool:
+        """Whether an earlier update may have cleared gradients between its backward passes."""
+        return bool(self._lost or self._betweens)
+
     def passed(self, gradient: torch.Tensor | None) -> None:
         """Called after the first backward pass of an update."""
         if self._suspect and self.wants and gradient is not None:

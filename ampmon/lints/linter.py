@@ -168,7 +168,7 @@ class Linter:
         if self._scaled == UNSTEPPED_MAX and not self._seen:
             self._reporter.say("no_step", count=UNSTEPPED_MAX)
         for watcher in self._watchers():
-            watcher.scaling()
+            watcher.scaling(outputs)
 
     @harmless
     def scaled(self, outputs: Any) -> None:

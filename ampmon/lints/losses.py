@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -120,6 +120,13 @@ def scaled_before(outputs: Any) -> bool:
     """Whether a loss was computed from one that is already scaled. Searches only nearby nodes."""
     nodes = (node for head in _heads(outputs) for node in graph_nodes(head, _NEAR))
     return any(_SCALED in node.metadata for node in nodes)
+
+
+def reaches_others(outputs: Any, held: Collection[int]) -> bool:
+    """Whether a loss depends on a leaf that is no parameter and not among those with the ids ``held``: an input."""
+    nodes = (node for head in _heads(outputs) for node in graph_nodes(head))
+    leaves = (leaf for node in nodes if (leaf := getattr(node, "variable", None)) is not None)
+    return any(not isinstance(leaf, torch.nn.Parameter) and id(leaf) not in held for leaf in leaves)
 
 
 def _heads(outputs: Any) -> Iterator[Any]:

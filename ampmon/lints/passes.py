@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ampmon.lints.gradient_checks import BackwardStepOrder, Clearing, Clipping
-from ampmon.lints.losses import Losses
+from ampmon.lints.losses import Losses, reaches_others
 from ampmon.lints.optimizers import Steps, parameters_of
 from ampmon.lints.reporter import ENOUGH, LintReporter
 from ampmon.probe.gradients import MEASURED, is_hookable, plain_gradients
@@ -39,6 +39,8 @@ class _GradientHistory:
     """Whether the weights were the same in all passes."""
     scalings: int = 0
     """Losses that were scaled."""
+    attacks: bool = False
+    """Whether one of them depends on an input that takes a gradient, if that matters."""
     scaled: int = 0
     """Passes of scaled losses."""
     bare: tuple[int, int] | None = None
@@ -143,10 +145,13 @@ class GradientWatcher:
         if gradient is not None:
             self._filled = Readback(torch.count_nonzero(gradient))
 
-    def scaling(self) -> None:
+    def scaling(self, outputs: Any) -> None:
         """Called before `scale()`, so what the gradient holds precedes this loss's backward pass."""
         now = self._now
         now.scalings += 1
+        if self._clearing.suspects and (optimizer := self._optimizer()) is not None:
+            held = {id(each) for each in parameters_of(optimizer)}
+            now.attacks = now.attacks or reaches_others(outputs, held)
         if not now.passes:
             left = self._left
             self._untouched = left is not None and _version(self._parameter()) == left
@@ -221,7 +226,7 @@ class GradientWatcher:
         self._clipping.updated(scale)
         gradient = self._gradient()
         kept = gradient is None or gradient.data_ptr() == now.place
-        accumulates = alone and kept and now.whole and now.scalings > 1
+        accumulates = alone and kept and now.whole and now.scalings > 1 and not now.attacks
         self._clearing.updated(accumulates=accumulates)
         self._turns.updated(alone=alone)
         self._left = _version(self._parameter())

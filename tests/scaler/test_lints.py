@@ -517,7 +517,7 @@ def test_what_lints_look_at_is_only_enqueued(data_directory: Path) -> None:
         with NoSync():
             passes.unscaling(loop.optimizer, explicit=False)
             passes.updated(0.0, alone=True)
-            passes.scaling()
+            passes.scaling(None)
             passes.begins()
         loop.optimizer.step()
     assert passes is not None

@@ -291,6 +291,24 @@ def test_weights_moved_between_passes_are_right(data_directory: Path) -> None:
     assert told(data_directory) == {}
 
 
+@pytest.mark.parametrize("to_none", [True, False])
+def test_an_attack_on_the_inputs_before_the_step_is_right(
+    data_directory: Path, to_none: bool
+) -> None:
+    """Adversarial training, which clears the gradients of the pass that only its inputs need, gets no lint."""
+    model, optimizer, scaler = small()
+    for _ in range(UPDATES):
+        inputs = torch.randn(16, 4, requires_grad=True)
+        scaler.scale(model(inputs).square().mean()).backward()
+        assert inputs.grad is not None
+        attacked = inputs.detach() + 0.1 * inputs.grad.sign()
+        optimizer.zero_grad(set_to_none=to_none)
+        scaler.scale(model(attacked).square().mean()).backward()
+        finish(scaler, optimizer)
+        optimizer.zero_grad(set_to_none=to_none)
+    assert told(data_directory) == {}
+
+
 @pytest.mark.parametrize("kept", [None, "state", "scale", "optimizer"])
 def test_a_scaler_made_for_each_epoch_is_told(data_directory: Path, kept: str | None) -> None:
     """The third new scaler of an optimizer gets one lint, unless it inherits state or scale or the optimizer is new."""
