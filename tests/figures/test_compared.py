@@ -12,7 +12,7 @@ import made_series as made
 from ampmon_server.charts import Figure, Source, View
 from ampmon_server.charts.compared import COMPARED, fate, scale, skips
 from ampmon_server.charts.logged import LONG, logged
-from ampmon_server.charts.parts.layout import NO_USER_STEPS
+from ampmon_server.charts.parts.chart import NO_USER_STEPS
 from ampmon_server.charts.together import COLOURS, RUNS_MAX, Compared
 from ampmon_server.model.aggregates.departure import Departure, band
 from ampmon_server.model.series import UserSteps

@@ -12,8 +12,8 @@ import made_series as made
 from ampmon_server.charts import Source, View
 from ampmon_server.charts.exponents import exponents
 from ampmon_server.charts.parts.samples import judge
-from ampmon_server.charts.parts.source import cut
-from ampmon_server.charts.parts.traces import Gaps, apart
+from ampmon_server.charts.parts.traces import apart
+from ampmon_server.charts.parts.window import cut
 
 
 def _map(figure: dict, word: str) -> dict:  # type: ignore[type-arg]
@@ -156,14 +156,14 @@ def test_an_empty_chart_says_why() -> None:
 def test_columns_have_the_mean_of_their_samples(source: Source, view: View) -> None:
     """The column means account for every counted element, and `window` has all counts by exponent."""
     window = cut(source, view)
-    judged = judge(window, view)
+    judged = judge(window)
     figure = exponents(source, view)
     if judged is None or not figure["data"]:
         return
     counts = made.read(_map(figure, "2<sup>")["customdata"])
     scale = judged.cells["scale_last"]
     judged = replace(judged, cells=judged.cells[(scale > 0) & np.isfinite(scale)])
-    columns = apart(judged.centres, Gaps.of(window))
+    columns = apart(judged.centres, window.gaps)
     samples = np.where(columns.empty, 0, judged.of("samples")[columns.taken])
     assert len(judged.cells) <= view.columns // 4
     counted = judged.of("histogram").sum()

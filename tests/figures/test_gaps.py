@@ -7,8 +7,7 @@ import pytest
 
 import made_series as made
 from ampmon_server.charts import FIGURES, OWN_AXIS, Source, View
-from ampmon_server.charts.parts.source import cut
-from ampmon_server.charts.parts.traces import Gaps
+from ampmon_server.charts.parts.window import cut
 
 
 HOLE = (40, 60)
@@ -84,7 +83,7 @@ def test_many_gaps_stay_apart() -> None:
     """Every gap is found, also near the end of the window, and the shade of a single lost record is 2 pixels wide."""
     holes = [(10, 11), (30, 50), (90, 95)]
     source = holed(*holes)
-    gaps = Gaps.of(cut(source, View()))
+    gaps = cut(source, View()).gaps
     lone = shaded(FIGURES["scale"](holed((500, 501), last=10_000, every=100), View(width=600)))
 
     assert list(zip(gaps.starts, gaps.stops, strict=True)) == [(9, 11), (29, 50), (89, 95)]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import made_series as made
 from ampmon_server.charts import FIGURES, Source, View
 from ampmon_server.charts.parts.layout import DEAD, log2_scale
-from ampmon_server.charts.parts.source import cut
+from ampmon_server.charts.parts.window import cut
 from ampmon_server.charts.scale import MARKS, scale
 from ampmon_server.model.aggregates.gradients import LAYOUT as GRADIENTS
 from ampmon_server.model.aggregates.merging import starts_of

@@ -9,7 +9,7 @@ import numpy as np
 import made_series as made
 from ampmon_server.analysis.policy.simulation import Recommended, Skips
 from ampmon_server.charts import Source, View
-from ampmon_server.charts.simulated import META, simulated
+from ampmon_server.charts.simulated import simulated
 
 
 def _source(**would: object) -> Source:
@@ -39,7 +39,8 @@ def test_both_scales_are_drawn_with_a_band() -> None:
 def test_the_words_are_as_they_are_told() -> None:
     """The chart's meta has the replayed steps, the form, the result and the code."""
     assert simulated(_source(), View())["layout"]["meta"] == {
-        **META,
+        "title": simulated.title,
+        "definitions": simulated.definitions,
         "caption": "40 steps replayed, steps 0 – 39: the whole run.",
         "form": {
             "prefix": "sim_",

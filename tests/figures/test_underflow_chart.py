@@ -13,7 +13,7 @@ from ampmon_server.analysis.flushed import Flushed
 from ampmon_server.charts import Source, View
 from ampmon_server.charts.parts.layout import MARGIN_RIGHT
 from ampmon_server.charts.parts.samples import judge
-from ampmon_server.charts.parts.source import cut
+from ampmon_server.charts.parts.window import cut
 from ampmon_server.charts.underflow import FATES, underflow
 from ampmon_server.model.words import percent
 
@@ -125,7 +125,7 @@ def test_an_empty_chart_says_why() -> None:
 def test_extremes_are_kept(source: Source, view: View) -> None:
     """In any window each line reaches the smallest and largest share, with at most one point per column."""
     window = cut(source, view)
-    judged = judge(window, view)
+    judged = judge(window)
     figure = underflow(source, view)
     if judged is None:
         assert figure["layout"]["meta"]["empty"]

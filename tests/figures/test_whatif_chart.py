@@ -12,7 +12,7 @@ from ampmon.numerics.histogram import BINS, EXPONENT_MIN
 from ampmon_server.analysis.policy.simulation import Recommended
 from ampmon_server.analysis.whatif import LEVELS, Gradient
 from ampmon_server.charts import ScaleSource, Source, View
-from ampmon_server.charts.whatif import FLOOR, META, whatif
+from ampmon_server.charts.whatif import FLOOR, whatif
 from ampmon_server.model.aggregates import gradients, updates
 
 
@@ -73,7 +73,8 @@ def test_the_whole_chart_is_as_it_is_told() -> None:
     figure = whatif(_source(level=4), View())
     layout = figure["layout"]
     assert layout["meta"] == {
-        **META,
+        "title": whatif.title,
+        "definitions": whatif.definitions,
         "caption": "The newest gradient of all fp16-representable parameters, steps 40 – 70, moved to other scales in "
         "fp16. Values flushed or overflowed earlier, in gradients of activations, are not included.",
         "choices": [

@@ -6,47 +6,41 @@ caption, definitions and, if there is nothing to draw, the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from pkgutil import iter_modules
 
+from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.roles import resolve
 from ampmon_server.charts.parts.source import (
-    Chart,
     Figure,
     ParameterSource,
     ReplaySource,
     ScaleSource,
     Source,
     View,
-    cut,
 )
+from ampmon_server.charts.parts.window import cut
 from ampmon_server.charts.scalars import PANELS_MAX
 
 
 def _declared() -> dict[str, Chart]:
-    modules = {
-        each.name: import_module(f"{__name__}.{each.name}") for each in iter_modules(__path__)
-    }
-    charts = {name: module.CHART for name, module in modules.items() if hasattr(module, "CHART")}
+    names = [each.name for each in iter_modules(__path__)]
+    found = {name: getattr(import_module(f"{__name__}.{name}"), name, None) for name in names}
+    charts = {name: chart for name, chart in found.items() if isinstance(chart, Chart)}
     return dict(sorted(charts.items(), key=lambda named: named[1].order))
 
 
-CHARTS: Mapping[str, Chart] = _declared()
+FIGURES: Mapping[str, Chart] = _declared()
 """Every chart by the name of its module, which is its name in addresses, from top to bottom."""
 
-FIGURES: Mapping[str, Callable[[Source, View], Figure]] = {
-    name: chart.draw for name, chart in CHARTS.items()
-}
-
-RUN_FIGURES = tuple(name for name, chart in CHARTS.items() if not chart.parameter)
+RUN_FIGURES = tuple(name for name, chart in FIGURES.items() if not chart.parameter)
 """The charts that need no chosen parameter, from top to bottom."""
 
-OWN_AXIS = frozenset(name for name, chart in CHARTS.items() if chart.own_axis)
+OWN_AXIS = frozenset(name for name, chart in FIGURES.items() if chart.own_axis)
 """The charts with their own x axis. All others are along the run."""
 
 __all__ = [
-    "CHARTS",
     "FIGURES",
     "OWN_AXIS",
     "PANELS_MAX",

@@ -6,6 +6,7 @@ flushed. Bars leave out normal elements, which would fill them and hide the rest
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,11 @@ import numpy.typing as npt
 
 from ampmon.numerics import sampling_error
 from ampmon.numerics.histogram import SMALL_CLASSES, Classes, headroom_bits
-from ampmon_server.charts.parts.layout import (
-    empty,
-    escaped,
-    figure,
-    nothing_here,
-    shortened,
-    y_axis,
-)
-from ampmon_server.charts.parts.source import Chart, Figure, Source, View, cut
-from ampmon_server.charts.parts.traces import Trace, markers, typed
+from ampmon_server.charts.parts.chart import chart, nothing_here
+from ampmon_server.charts.parts.layout import escaped, figure, shortened, ticks, y_axis
+from ampmon_server.charts.parts.source import Figure, View
+from ampmon_server.charts.parts.traces import Trace, markers
+from ampmon_server.charts.parts.window import Window, typed
 from ampmon_server.charts.underflow import FATES, ElementClass
 from ampmon_server.model.series import Floats, Ints, ModuleSample
 from ampmon_server.model.words import count, magnitude_of, percent, plural, power_of_two, within
@@ -37,9 +33,18 @@ _NAME_CHARACTERS = (32, 16)
 """Characters of a module's name beside its row, on a wide and on a narrow plot."""
 _CHARACTER_PIXELS = 6.6
 
-META = {
-    "title": "Activations by module",
-    "definitions": {
+_OFF = "Activations are not measured in this run. To see where in the network gradients are flushed, write "
+_LINE = "GradScaler(model=model, monitor=ampmon.Config(activations=100))"
+
+
+@chart(
+    title="Activations by module",
+    order=90,
+    reads="modules",
+    tab="activations",
+    sampled=True,
+    own_axis=True,
+    definitions={
         "activation gradient": "The gradient of a module's fp16 output, still multiplied by the loss scale. It is "
         "computed in fp16, so it underflows and overflows before the weights' gradients show "
         "it.",
@@ -54,58 +59,47 @@ META = {
         "order": "Modules are listed in the order in which the forward pass finishes them; the backward pass runs in "
         "reverse.",
     },
-}
-
-_OFF = "Activations are not measured in this run. To see where in the network gradients are flushed, write "
-_LINE = "GradScaler(model=model, monitor=ampmon.Config(activations=100))"
-
-
-def activations(source: Source, view: View) -> Figure:
+)
+def activations(window: Window) -> Figure | str:
     """Draw the elements of each module's gradients that are not normal, by class, and the headroom forward and back."""
-    sample = source.modules
-    if source.disabled:
-        return empty(META, "This scaler is disabled: there are no scaled gradients to show.")
+    view, sample = window.view, window.source.modules
+    if window.source.disabled:
+        return "This scaler is disabled: there are no scaled gradients to show."
     if sample is None:
-        return empty(META, nothing_here(view, "sampled activation", f"{_OFF}{_LINE}."))
+        return nothing_here(view, "sampled activation", f"{_OFF}{_LINE}.")
     rows = _drawn(sample)
     if not len(rows):
-        return empty(META, _nothing_in_fp16(sample))
+        return _nothing_in_fp16(sample)
     classes = sample.statistics.classes()
     drawn = [fate for fate in FATES[1:] if fate.always or getattr(classes, fate.field).any()]
     heights = -np.arange(len(rows), dtype=np.float64)
     names = [shortened(sample.names[row], _NAME_CHARACTERS[view.narrow]) for row in rows.tolist()]
-    opens = [("search", f"{sample.names[row]}.*") for row in rows.tolist()]
     traces = [*_bars(sample, rows, heights, drawn), *_headrooms(sample, rows, heights)]
     top = 16 + 20 * len(traces) if view.narrow else 48
     left = round(24 + _CHARACTER_PIXELS * max(map(len, names)))
+    name_at = dict(zip(heights.tolist(), map(escaped, names), strict=True))
+    font = {"size": 11, "color": "role:ink"}
+    across = {"share of the gradient's elements": "lost", "headroom, bits": "bits left"}
+    lost, bits = [short if view.narrow else long for long, short in across.items()]
     return figure(
         traces,
-        cut(source, view),
-        view,
+        window,
         height=top + _BOTTOM + _ROW_PIXELS * len(rows),
         margin={"l": left, "r": 16, "t": top, "b": _BOTTOM, "autoexpand": False},
-        meta={**META, "caption": _caption(sample, rows), "opens": opens},
+        caption=_caption(sample, rows),
+        meta={"opens": [("search", f"{sample.names[row]}.*") for row in rows.tolist()]},
         barmode="stack",
         bargap=0.35,
         showlegend=True,
         legend=_legend(view),
-        xaxis=_x_axis(
-            "lost" if view.narrow else "share of the gradient's elements",
-            domain=[0, 0.52],
-            **_percent_ticks(_lost(sample)[rows]),
-        ),
-        xaxis2=_x_axis(
-            "bits left" if view.narrow else "headroom, bits",
-            domain=[0.62, 1],
-            **_bits_ticks(sample, rows),
-        ),
+        xaxis=_x_axis(lost, [0, 0.52], _percent_ticks(_lost(sample)[rows])),
+        xaxis2=_x_axis(bits, [0.62, 1], _bits_ticks(sample, rows)),
         yaxis=y_axis(
             range=[float(heights[-1]) - 0.6, 0.6],
-            tickvals=heights.tolist(),
-            ticktext=list(map(escaped, names)),
+            **ticks(name_at, name_at.__getitem__),
             showgrid=False,
             ticklabelstandoff=6,
-            tickfont={"size": 11, "color": "role:ink"},
+            tickfont=font,
         ),
     )
 
@@ -172,15 +166,11 @@ def _said(sample: ModuleSample, classes: Classes, drawn: list[ElementClass], row
     looked, elements = classes.total[row], sample.elements[row]
     if looked:
         for fate in drawn:
-            share = getattr(classes, fate.field)[row] / looked
-            error = _standard_error(sample, getattr(classes, fate.field), fate, row)
-            lines.append(f"{within(float(share), error)} {fate.word}")
-        of = (
-            f"{count(int(looked))} of {count(int(elements))}"
-            if looked < elements
-            else count(int(elements))
-        )
-        lines.append(f"{of} elements")
+            held = getattr(classes, fate.field)
+            error = _standard_error(sample, held, fate, row)
+            lines.append(f"{within(float(held[row] / looked), error)} {fate.word}")
+        part = f"{count(int(looked))} of " if looked < elements else ""
+        lines.append(f"{part}{count(int(elements))} elements")
     return "<br>".join(lines)
 
 
@@ -236,12 +226,8 @@ def _percent_ticks(shares: Floats) -> dict[str, Any]:
     """Three ticks from 0 to the least round percentage above all shares."""
     most = 100 * float(shares.max(initial=0.0))
     top = next(round_ for round_ in (1, 2, 5, 10, 20, 50, 100) if most <= round_ or round_ == 100)
-    ticks = [top * part / 2 for part in range(3)]
-    return {
-        "range": [0, top],
-        "tickvals": ticks,
-        "ticktext": [percent(tick / 100) for tick in ticks],
-    }
+    thirds = (top * part / 2 for part in range(3))
+    return {"range": [0, top], **ticks(thirds, lambda at: percent(at / 100))}
 
 
 def _bits_ticks(sample: ModuleSample, rows: Ints) -> dict[str, Any]:
@@ -249,13 +235,12 @@ def _bits_ticks(sample: ModuleSample, rows: Ints) -> dict[str, Any]:
     magnitudes = np.concatenate([sample.forward[rows], sample.statistics.amax[rows]])
     bits = headroom_bits(magnitudes[np.isfinite(magnitudes) & (magnitudes > 0)])
     least, most = float(bits.min(initial=0.0)), float(bits.max(initial=8.0))
-    stride = next(
-        stride for stride in (4, 8, 16, 32, 64) if most - least <= 4 * stride or stride == 64
-    )
+    wide = (most - least) / 4
+    stride = next(stride for stride in (4, 8, 16, 32, 64) if wide <= stride or stride == 64)
     return {"range": [least - 1.0, most + 1.5], "dtick": stride, "tick0": 0}
 
 
-def _x_axis(title: str, **keys: Any) -> dict[str, Any]:
+def _x_axis(title: str, domain: list[float], shown: Mapping[str, Any]) -> dict[str, Any]:
     """An axis of fixed range: the page's zoom is along steps, and this axis is not."""
     return {
         "title": {"text": title, "standoff": 4},
@@ -264,7 +249,8 @@ def _x_axis(title: str, **keys: Any) -> dict[str, Any]:
         "gridcolor": "role:grid",
         "ticks": "",
         "anchor": "y",
-        **keys,
+        "domain": domain,
+        **shown,
     }
 
 
@@ -299,11 +285,9 @@ def _worst(sample: ModuleSample) -> str:
     classes = sample.statistics.classes()
     small = _share(classes.zero + classes.below_grid + classes.subnormal, classes)
     row = int(small.argmax())
-    return (
-        f", most in {sample.names[row]} ({percent(float(small[row]))} in total)"
-        if small[row]
-        else ""
-    )
+    if not small[row]:
+        return ""
+    return f", most in {sample.names[row]} ({percent(float(small[row]))} in total)"
 
 
 def _overflow(sample: ModuleSample) -> str:
@@ -322,8 +306,3 @@ def _nothing_in_fp16(sample: ModuleSample) -> str:
         f"At step {count(sample.step)}, none of {plural(len(sample), 'module')} had an output gradient in fp16: did "
         f"they run under autocast to fp16?{left_out}"
     )
-
-
-CHART = Chart(
-    draw=activations, order=90, reads="modules", tab="activations", sampled=True, own_axis=True
-)

@@ -11,27 +11,39 @@ import numpy.typing as npt
 from ampmon.numerics.formats import FloatFormat
 from ampmon.numerics.histogram import EXPONENT_MIN
 from ampmon_server.analysis.whatif import FORMATS, LEVELS
+from ampmon_server.charts.parts.chart import chart, why_no_samples
 from ampmon_server.charts.parts.layout import (
     colour_bar,
-    empty,
     figure,
     format_choice,
     hovered_x,
     powers_of_two,
-    why_no_samples,
     y_axis,
 )
-from ampmon_server.charts.parts.limits import FormatWindow
+from ampmon_server.charts.parts.limits import FormatWindow, begins
 from ampmon_server.charts.parts.samples import GRID_DEFINITION, JudgedGradients, judge, scope
-from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
-from ampmon_server.charts.parts.traces import GappedPoints, Gaps, Trace, apart, edges, plot_x, typed
+from ampmon_server.charts.parts.source import Figure, View
+from ampmon_server.charts.parts.traces import GappedPoints, Trace, apart, edges
+from ampmon_server.charts.parts.window import Window, typed
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, plural, two_to
 
 
-META = {
-    "title": "Gradient magnitude distribution",
-    "definitions": {
+@dataclass(frozen=True, slots=True)
+class ExponentRows:
+    """Rows of the heatmap: the ``heights`` [r] of their centres, their ``counts`` [r, c], and their name on hover."""
+
+    heights: Floats
+    counts: Floats
+    word: str
+
+
+@chart(
+    title="Gradient magnitude distribution",
+    order=50,
+    choices=("format", "rank"),
+    sampled=True,
+    definitions={
         "unscaled gradient": "The true gradient: .grad divided by the loss scale at which it was computed, before "
         "clipping. Its exponents do not change with the scale.",
         "exponent": "k, for elements of magnitude 2ᵏ up to 2ᵏ⁺¹, unscaled.",
@@ -46,30 +58,18 @@ META = {
         "of the zeros another scale recovers.",
         "fp16-representable": GRID_DEFINITION,
     },
-}
-
-
-@dataclass(frozen=True, slots=True)
-class ExponentRows:
-    """Rows of the heatmap: the ``heights`` [r] of their centres, their ``counts`` [r, c], and their name on hover."""
-
-    heights: Floats
-    counts: Floats
-    word: str
-
-
-def exponents(source: Source, view: View) -> Figure:
+)
+def exponents(window: Window) -> Figure | str:
     """Draw a column for each sampled update. If several share one, show their mean counts and the most inf and NaN."""
-    window = cut(source, view)
-    judged = judge(window, view)
+    view, judged = window.view, judge(window)
     if judged is None:
-        return empty(META, why_no_samples(window, source, view))
+        return why_no_samples(window)
     levels = _levels(judged)
     held = np.isfinite(levels)
     if not held.any():
-        return empty(META, "No sample here has a positive scale to divide by.")
+        return "No sample here has a positive scale to divide by."
     judged, levels = replace(judged, cells=judged.cells[held]), levels[held]
-    columns = apart(judged.centres, Gaps.of(window))
+    columns = apart(judged.centres, window.gaps)
     x = edges(columns.x, window)
     shown = np.resize(np.where(columns.empty, np.nan, levels[columns.taken]), len(x))
     slide = FormatWindow.along(x, shown, FORMATS[view.format])
@@ -78,34 +78,24 @@ def exponents(source: Source, view: View) -> Figure:
     low, high = slide.reach(float(exponents[0]) - 0.5, float(exponents[-1]) + 0.5)
     bands = [ExponentRows(exponents, counts, "2<sup>%{y:d}</sup>"), *_apart(judged, low, high)]
     bottom, top = low - 2.25, high if len(bands) == 2 else high + 2.25
-    heatmaps = [_heatmap(band, columns, window, view) for band in bands]
+    heatmaps = [_heatmap(band, columns, window) for band in bands]
+    # The newest scale is the start of the slider, and extends its range if it is beyond.
+    slider = {"low": min(LEVELS[0], level), "high": max(LEVELS[-1], level), "value": level}
+    limits = {"format": slide.format.name, **begins(slide.format), "low": low, "high": high}
     return figure(
-        [*heatmaps, *slide.traces(low, high, view)],
+        [*heatmaps, *slide.traces(low, high, window)],
         window,
-        view,
         height=400,
         top=36 + _label(view),
+        caption=_caption(judged, level, slide.format),
         meta={
-            **META,
-            "caption": _caption(judged, level, slide.format),
             "choices": [format_choice("window", view)],
-            # The newest scale is the start, and extends the range if it is beyond.
-            "slider": {
-                "low": min(LEVELS[0], level),
-                "high": max(LEVELS[-1], level),
-                "value": level,
-            },
-            "window": {
-                "format": slide.format.name,
-                **slide.begins,
-                "low": low,
-                "high": high,
-                **_counted(judged, bands[0]),
-            },
+            "slider": slider,
+            "window": {**limits, **_counted(judged, bands[0])},
         },
         yaxis=y_axis(range=[bottom, top], showgrid=False, **_ticks(bands, low, high)),
         coloraxis=_colours(int(judged.of("elements_most").max()), view),
-        annotations=slide.labels(low, high, view),
+        annotations=slide.labels(low, high, window),
     )
 
 
@@ -150,19 +140,19 @@ def _apart(judged: JudgedGradients, low: float, high: float) -> list[ExponentRow
     return bands
 
 
-def _heatmap(band: ExponentRows, columns: GappedPoints, window: Window, view: View) -> Trace:
+def _heatmap(band: ExponentRows, columns: GappedPoints, window: Window) -> Trace:
     # NaN leaves a cell empty, so that zero does not look like a small count.
     counts = np.where(columns.empty, 0.0, band.counts[:, columns.taken])
     colour = np.where(counts > 0, np.log10(1.0 + counts), np.nan)
     return {
         "type": "heatmap",
-        "x": plot_x(edges(columns.x, window), view),
+        "x": window.plot(edges(columns.x, window)),
         "y": typed(band.heights),
         "z": typed(colour.astype(np.float32)),
         "customdata": typed(_few_bytes(counts)),
         "coloraxis": "coloraxis",
         "hoverongaps": False,
-        "hovertemplate": f"{hovered_x(window, view)}<br>{band.word}: %{{customdata:,.2~f}} elements<extra></extra>",
+        "hovertemplate": f"{hovered_x(window)}<br>{band.word}: %{{customdata:,.2~f}} elements<extra></extra>",
     }
 
 
@@ -175,12 +165,10 @@ def _few_bytes(counts: Floats) -> Ints | npt.NDArray[np.float32]:
 def _ticks(bands: list[ExponentRows], low: float, high: float) -> dict[str, Any]:
     """Powers of two along the exponents, and the names of the rows apart."""
     room = 0.04 * (high - low)
-    ticks = powers_of_two(low + room, high - room)
-    values, texts = ticks["tickvals"], ticks["ticktext"]
-    for band in bands[1:]:
-        values.append(float(band.heights[0]))
-        texts.append("zero" if band.word == "zero" else "inf")
-    return {"tickvals": values, "ticktext": texts}
+    along = powers_of_two(low + room, high - room)
+    along["tickvals"] += [float(band.heights[0]) for band in bands[1:]]
+    along["ticktext"] += ["zero" if band.word == "zero" else "inf" for band in bands[1:]]
+    return along
 
 
 def _label(view: View) -> int:
@@ -192,17 +180,14 @@ def _colours(elements: int, view: View) -> dict[str, Any]:
     """A count has the same colour whatever the window shows."""
     # The bar has room for three labels.
     stride = 1 if elements < 1_000 else 2 if elements < 1_000_000 else 3
-    powers = range(0, len(str(elements)), stride)
+    powers = [10**power for power in range(0, len(str(elements)), stride)]
+    at = {"tickvals": [float(np.log10(1 + power)) for power in powers]}
+    named = {"ticktext": [count(power) for power in powers]}
     return {
         "colorscale": "role:counts",
         "cmin": 0,
         "cmax": float(np.log10(1 + elements)),
-        "colorbar": colour_bar(
-            "elements",
-            ypad=_label(view),
-            tickvals=[float(np.log10(1 + 10**power)) for power in powers],
-            ticktext=[count(10**power) for power in powers],
-        ),
+        "colorbar": colour_bar("elements", ypad=_label(view), **at, **named),
     }
 
 
@@ -218,6 +203,3 @@ def _caption(judged: JudgedGradients, level: int, held: FloatFormat) -> str:
         else ""
     )
     return f"{plural(len(judged), 'sampled step')}. {scope(judged)} {reach}{shared}"
-
-
-CHART = Chart(draw=exponents, order=50, choices=("format", "rank"), sampled=True)

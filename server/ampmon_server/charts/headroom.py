@@ -10,8 +10,9 @@ from ampmon.numerics.formats import FP16
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN
 from ampmon_server.charts.parts.layout import beside
 from ampmon_server.charts.parts.samples import JudgedGradients, judge, scales
-from ampmon_server.charts.parts.source import View, Window
-from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held
+from ampmon_server.charts.parts.source import View
+from ampmon_server.charts.parts.traces import Trace, band, broken
+from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.series import Floats
 from ampmon_server.model.words import plural
 
@@ -34,31 +35,20 @@ class Headroom:
         """The highest limit that is drawn."""
         return float(self.limit[np.isfinite(self.limit)].max())
 
-    def traces(self, window: Window, view: View) -> list[Trace]:
+    def traces(self) -> list[Trace]:
         """Draw the band above the scale, and the line of its upper end."""
+        window, name = self.judged.window, "headroom"
         x = np.append(self.judged.x, max(window.high, self.judged.x[-1]))
-        points = broken(x, Gaps.of(window), held=True)
+        points = broken(x, window.gaps, held=True)
         limit, bits = (np.append(each, each[-1]) for each in (self.limit, self.bits))
         shown = np.where(points.empty, np.nan, bits[points.taken])
+        fill: Trace = {"name": name, "fillcolor": "role:scale", "opacity": 0.1}
+        dots = {"shape": "hv", "color": "role:scale", "width": 1, "dash": "dot"}
+        said = [_said(each) for each in shown.tolist()]
+        hover: Trace = {"text": said, "hovertemplate": "%{text}<extra></extra>"}
         return [
-            band(
-                *held(self.judged.x, window),
-                self.scale,
-                self.limit,
-                view,
-                name="headroom",
-                fillcolor="role:scale",
-                opacity=0.1,
-            ),
-            points.line(
-                limit,
-                view,
-                name="headroom",
-                line={"shape": "hv", "color": "role:scale", "width": 1, "dash": "dot"},
-                showlegend=False,
-                text=[_said(each) for each in shown.tolist()],
-                hovertemplate="%{text}<extra></extra>",
-            ),
+            band(*self.judged.pieces, self.scale, self.limit, window, **fill),
+            points.line(limit, window, name=name, line=dots, showlegend=False, **hover),
         ]
 
     def label(self, within: tuple[float, float], view: View) -> list[Trace]:
@@ -86,9 +76,9 @@ class Headroom:
         return f" Headroom at the newest {samples}: {most}{bits:.1f} bits, room for {room_for} before 65\u202f504."
 
 
-def headroom(window: Window, view: View) -> Headroom | None:
+def headroom(window: Window) -> Headroom | None:
     """Return the headroom in a window. None if no sampled gradient is on fp16's grid, or none holds a number."""
-    judged = judge(window, view)
+    judged = judge(window)
     if judged is None or judged.side == "off":
         return None
     cells = window.gradients[window.gradients[f"{judged.side}_samples"] > 0]

@@ -11,34 +11,24 @@ from ampmon.numerics.formats import FP16, FloatFormat
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN, headroom_bits
 from ampmon_server.analysis.whatif import FORMATS
 from ampmon_server.charts.parameter import CHOOSE
+from ampmon_server.charts.parts.chart import chart, nothing_here
 from ampmon_server.charts.parts.layout import (
-    empty,
     figure,
     format_choice,
     label,
-    nothing_here,
     powers_of_two,
+    ticks,
     upright,
     y_axis,
 )
-from ampmon_server.charts.parts.source import Chart, Figure, Source, View, cut
-from ampmon_server.charts.parts.traces import Trace, typed
+from ampmon_server.charts.parts.limits import limits
+from ampmon_server.charts.parts.source import Figure, View
+from ampmon_server.charts.parts.traces import Trace
+from ampmon_server.charts.parts.window import Window, typed
 from ampmon_server.charts.underflow import FATES
 from ampmon_server.model.series import Floats, ParameterSample
 from ampmon_server.model.words import count, magnitude_of, percent, plural, power_of_two, two_to
 
-
-META = {
-    "title": "Elements by magnitude",
-    "definitions": {
-        "magnitude": "A bar at 2ᵏ counts elements of the scaled gradient from 2ᵏ up to 2ᵏ⁺¹. Doubling the scale "
-        "moves all of them one bar to the right.",
-        "overflow": "Above its largest number, 65 504 in fp16, a format has only infinity (E4M3 only NaN).",
-        "subnormal": "Below this limit, 2⁻¹⁴ in fp16, the smaller the number, the fewer bits a format keeps.",
-        "below range": "Below a format's smallest number, 2⁻²⁴ in fp16: half of it and less becomes zero.",
-        "zero": "Exactly zero, whether fp16 flushed it or it always was.",
-    },
-}
 
 WORDS = {
     "zero": "zero",
@@ -63,61 +53,63 @@ class _Bar:
     words: str
 
 
-def histogram(source: Source, view: View) -> Figure:
+@chart(
+    title="Elements by magnitude",
+    order=80,
+    reads="sample",
+    tab="gradients",
+    choices=("parameter", "format"),
+    sampled=True,
+    own_axis=True,
+    parameter=True,
+    definitions={
+        "magnitude": "A bar at 2ᵏ counts elements of the scaled gradient from 2ᵏ up to 2ᵏ⁺¹. Doubling the scale "
+        "moves all of them one bar to the right.",
+        "overflow": "Above its largest number, 65 504 in fp16, a format has only infinity (E4M3 only NaN).",
+        "subnormal": "Below this limit, 2⁻¹⁴ in fp16, the smaller the number, the fewer bits a format keeps.",
+        "below range": "Below a format's smallest number, 2⁻²⁴ in fp16: half of it and less becomes zero.",
+        "zero": "Exactly zero, whether fp16 flushed it or it always was.",
+    },
+)
+def histogram(window: Window) -> Figure | str:
     """Draw the chosen parameter at the newest sample of the view: a bar for each power of two, and one for zeros."""
-    of = source.parameters
+    of, view = window.source.parameters, window.view
     if of is None or of.chosen is None:
-        return empty(META, CHOOSE)
+        return CHOOSE
     sample = of.sample
     if sample is None:
         before = f"No gradient of a parameter named {of.chosen!r} was sampled."
-        return empty(META, nothing_here(view, "sampled gradient", before))
+        return nothing_here(view, "sampled gradient", before)
     into = FORMATS[view.format]
     bars = _bars(sample, into)
     if not bars:
-        return empty(META, f"At step {count(sample.step)} none of its elements was sampled.")
+        return f"At step {count(sample.step)} none of its elements was sampled."
     low = min(bars[0].at, FP16.exponent_min_subnormal) - 1.0
     high = max(bars[-1].at, FP16.exponent_max) + 1.0
-    limits = [(at, words) for at, words in _limits(into) if low < at < high]
-    named = format_choice("limits", view)
-    decades = float(np.log10(max(bar.elements for bar in bars)))
+    named = zip(limits(into), ("overflow", "subnormal", "below range"), strict=True)
+    shown = [(at, words) for at, words in named if low < at < high]
     return figure(
         [_trace(bars, int(sample.statistics.looked[0]), into)],
-        cut(source, view),
-        view,
+        window,
         height=272,
         top=24,
-        meta={**META, "caption": _caption(sample, bars, into), "choices": [named]},
+        caption=_caption(sample, bars, into),
+        meta={"choices": [format_choice("limits", view)]},
         bargap=0.15,
         xaxis=_x_axis(low, high, bars, view),
-        yaxis=_y_axis(decades),
-        shapes=[{**upright(at, "ink", "dot"), "xref": "x"} for at, _ in limits],
-        annotations=[_name(at, words) for at, words in limits],
+        yaxis=_y_axis(float(np.log10(max(bar.elements for bar in bars)))),
+        shapes=[{**upright(at, "ink", "dot"), "xref": "x"} for at, _ in shown],
+        annotations=[_name(at, words) for at, words in shown],
     )
-
-
-def _limits(into: FloatFormat) -> list[tuple[float, str]]:
-    """The limits of a format. A bar is centred on its exponent, so a limit is half a bar beside it."""
-    return [
-        (into.exponent_max + 0.5, "overflow"),
-        (into.exponent_min_normal - 0.5, "subnormal"),
-        (into.exponent_min_subnormal - 0.5, "below range"),
-    ]
 
 
 def _bars(sample: ParameterSample, into: FloatFormat) -> list[_Bar]:
     """The bars that are not empty, from left to right."""
     one = sample.statistics
-    exponents = np.flatnonzero(one.histogram[0]) + EXPONENT_MIN
-    bars = [
-        _Bar(
-            exponent,
-            int(one.histogram[0][exponent - EXPONENT_MIN]),
-            _fate(exponent, into),
-            _words(exponent),
-        )
-        for exponent in exponents.tolist()
-    ]
+    counts = {
+        int(at) + EXPONENT_MIN: int(one.histogram[0][at]) for at in one.histogram[0].nonzero()[0]
+    }
+    bars = [_Bar(at, held, _fate(at, into), _words(at)) for at, held in counts.items()]
     if one.zeros[0]:
         at = min([FP16.exponent_min_subnormal, *(bar.at for bar in bars)]) - 2.0
         bars.insert(0, _Bar(at, int(one.zeros[0]), "zero", "exactly zero"))
@@ -161,15 +153,14 @@ def _trace(bars: list[_Bar], looked: int, into: FloatFormat) -> Trace:
 
 def _x_axis(low: float, high: float, bars: list[_Bar], view: View) -> dict[str, Any]:
     """An axis of fixed range: the page's zoom is along steps, and this axis is not."""
-    ticks = powers_of_two(low + 1, high - 1)
-    apart = {_APART[bar.words]: bar.at for bar in bars if bar.words in _APART}
+    powers = powers_of_two(low + 1, high - 1)
+    apart = {bar.at: _APART[bar.words] for bar in bars if bar.words in _APART}
     room = 5 if view.narrow else 2
-    kept = [
-        (at, words)
-        for at, words in zip(ticks["tickvals"], ticks["ticktext"], strict=True)
-        if all(abs(at - other) >= room for other in apart.values())
-    ]
-    kept += [(at, words) for words, at in apart.items()]
+    named = {
+        at: words
+        for at, words in zip(powers["tickvals"], powers["ticktext"], strict=True)
+        if all(abs(at - other) >= room for other in apart)
+    } | apart
     return {
         "range": [low, high],
         "title": {"text": "magnitude of an element, scaled", "standoff": 4},
@@ -177,21 +168,18 @@ def _x_axis(low: float, high: float, bars: list[_Bar], view: View) -> dict[str, 
         "showgrid": False,
         "zeroline": False,
         "ticks": "",
-        "tickvals": [at for at, _ in kept],
-        "ticktext": [words for _, words in kept],
+        **ticks(named, named.__getitem__),
     }
 
 
 def _y_axis(decades: float) -> dict[str, Any]:
     """Counts on a log scale, so that few elements beside a limit are visible next to many elsewhere."""
-    stride = max(1, -(-int(decades) // 4))
-    powers = range(0, int(decades) + 1, stride)
-    return y_axis(
-        type="log",
-        range=[-0.3, max(decades, 1.0) + 0.1],
-        tickvals=[10**power for power in powers],
-        ticktext=[count(10**power) if power < 6 else f"10<sup>{power}</sup>" for power in powers],
-    )
+    powers = range(0, int(decades) + 1, max(1, -(-int(decades) // 4)))
+    named = {
+        10**power: f"10<sup>{power}</sup>" if power > 5 else count(10**power) for power in powers
+    }
+    top = max(decades, 1.0) + 0.1
+    return y_axis(type="log", range=[-0.3, top], **ticks(named, named.__getitem__))
 
 
 def _name(at: float, words: str) -> dict[str, Any]:
@@ -218,15 +206,3 @@ def _room(amax: Floats, into: FloatFormat, *, whole: bool) -> str:
         return ""
     bits = f"{float(headroom_bits(amax, into)[0]):.1f} bits of headroom"
     return f" The largest is {magnitude_of(float(amax[0]))}: {'' if whole else 'at most '}{bits}."
-
-
-CHART = Chart(
-    draw=histogram,
-    order=80,
-    reads="sample",
-    tab="gradients",
-    choices=("parameter", "format"),
-    sampled=True,
-    own_axis=True,
-    parameter=True,
-)

@@ -10,25 +10,26 @@ from typing import Any
 import numpy as np
 
 from ampmon_server.charts.parts.layout import choice, empty, y_axis
-from ampmon_server.charts.parts.source import Figure, View, Window, XAxis, axis_of, ends, in_view
-from ampmon_server.charts.parts.traces import Trace, band, held, plot_x, typed
+from ampmon_server.charts.parts.source import Figure, View
+from ampmon_server.charts.parts.traces import Trace, band
+from ampmon_server.charts.parts.window import Window, axis_of, ends, in_view, typed
 from ampmon_server.charts.scalars import columns_of, how_far, points_of, reaching
 from ampmon_server.charts.together import (
     COLOURS,
     Compared,
     apart,
     chart,
+    frame_of,
     hovered,
     left_out,
     nothing_of,
     ownless,
+    side_by_side,
     tall,
 )
 from ampmon_server.model.aggregates.departure import SMOOTH, smoothed
-from ampmon_server.model.aggregates.gradients import empty as no_gradients
-from ampmon_server.model.aggregates.merging import Cells, aligned_span
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.scalars import mean
-from ampmon_server.model.aggregates.updates import empty as no_updates
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count
 
@@ -36,16 +37,6 @@ from ampmon_server.model.words import count
 SMOOTHINGS = (0, 5, SMOOTH, 65)
 LONG = 8 * SMOOTH
 """From this many values on, a line through all of them hides the trend, so it is smoothed by default."""
-_META = {
-    "title": "Logged value",
-    "definitions": {
-        "value": "A value passed to ampmon.log. If several fall into one column of pixels, the first, last, smallest "
-        "and largest are drawn. When smoothed, the line is the running median of the columns' means, over a "
-        "faint line of all values.",
-        "band": f"The running median of {SMOOTH} columns of the baseline, and two standard deviations of its noise on "
-        "each side. A run leaves it where its own median stays outside for as many columns.",
-    },
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,37 +54,47 @@ class _Line:
     beneath: _Line | None = None
 
 
-def logged(runs: Sequence[Compared], view: View) -> Figure:
+@side_by_side(
+    "Logged value",
+    {
+        "value": "A value passed to ampmon.log. If several fall into one column of pixels, the first, last, smallest "
+        "and largest are drawn. When smoothed, the line is the running median of the columns' means, over a "
+        "faint line of all values.",
+        "band": f"The running median of {SMOOTH} columns of the baseline, and two standard deviations of its noise on "
+        "each side. A run leaves it where its own median stays outside for as many columns.",
+    },
+)
+def logged(runs: Sequence[Compared], view: View) -> Figure | str:
     """Draw one name of all runs on one y axis. A circle marks where a run leaves the baseline's band."""
     names = list(
         dict.fromkeys(name for run in runs for name in (*run.source.logged, *run.source.scalars))
     )
     if not names:
-        return empty(_META, 'Nothing is logged yet. Call ampmon.log({"loss": loss}).')
+        return 'Nothing is logged yet. Call ampmon.log({"loss": loss}).'
     name = next((name for run in runs for name in run.source.scalars), names[0])
     if view.smooth is None:
         longest = max((len(run.source.scalars.get(name, ())) for run in runs), default=0)
         view = replace(view, smooth=SMOOTH if longest >= LONG or len(runs) > COLOURS else 0)
-    meta = {**_META, "title": name, "choices": _choices(names, name, view)}
+    meta = {"title": name, "choices": _choices(names, name, view)}
     drawn, frame = _lines(runs, name, view)
     if not drawn:
-        return empty(meta, nothing_of(runs, view, "value", "None of these runs has logged it yet."))
+        why = nothing_of(runs, view, "value", "None of these runs has logged it yet.")
+        return empty(why, **meta)
     beneath = [line.beneath for line in drawn if line.beneath]
     axis = reaching(np.concatenate([line.value for line in (*beneath, *drawn)]), view)
-    height = tall(len(drawn), 360)
-    of_runs = [line.run for line in drawn]
+    height, of_runs = tall(len(drawn), 360), [line.run for line in drawn]
     return chart(
         [
-            *(_shade(line, axis, view) for line in drawn if line.run.band),
-            *(_faint(line, view) for line in beneath),
-            *(_trace(line, view) for line in drawn),
-            *(_mark(line, view) for line in drawn if line.run.left),
+            *(_shade(line, axis) for line in drawn if line.run.band),
+            *(_faint(line) for line in beneath),
+            *(_trace(line) for line in drawn),
+            *(_mark(line) for line in drawn if line.run.left),
         ],
         of_runs,
         frame,
-        view,
         height=height,
-        meta={**meta, "caption": _caption(drawn, view) + left_out(runs, of_runs, view, "value")},
+        caption=_caption(drawn, view) + left_out(runs, of_runs, view, "value"),
+        meta=meta,
         yaxis=y_axis(**axis),
         annotations=_labels(drawn, axis, height, view),
     )
@@ -106,107 +107,86 @@ def _lines(runs: Sequence[Compared], name: str, view: View) -> tuple[list[_Line]
         x = axis_of(run.source, name, view, run.started)
         cells = run.source.scalars.get(name)
         if cells is not None and not ownless(run, view) and len(seen := in_view(cells, x, view)):
-            found.append((run, seen, x, ends([seen], x, view)))
-    low = min((each[3][0] for each in found), default=0)
-    high = max((each[3][1] for each in found), default=0)
-    span = aligned_span(low, high, view.columns)
-    frame = Window(low, high, span, no_updates(), no_gradients(), XAxis(view.x))
+            found.append((run, seen, x))
+    frame = frame_of([ends([seen], x, view) for _, seen, x in found], view)
     few = len(runs) <= COLOURS
-    lines = [_line(run, cells, replace(frame, x=x), view, few) for run, cells, x, _ in found]
-    return lines, frame
+    return [_line(run, cells, replace(frame, x=x), few) for run, cells, x in found], frame
 
 
-def _line(run: Compared, cells: Cells, window: Window, view: View, few: bool) -> _Line:
-    columns = columns_of(cells, window)
-    if not view.smooth:
+def _line(run: Compared, cells: Cells, window: Window, few: bool) -> _Line:
+    columns, smooth = columns_of(cells, window), window.view.smooth
+    if not smooth:
         return _Line(run, *points_of(columns, window), window)
     beneath = _Line(run, *points_of(columns, window), window) if few else None
     value = mean(columns)
     known = np.isfinite(value)
-    value[known] = smoothed(value[known], view.smooth)
+    value[known] = smoothed(value[known], smooth)
     x = window.x.at(columns, "first")
     step = window.x.steps(columns["first"], columns["time_first"])
     return _Line(run, x, step, value, window, beneath)
 
 
-def _faint(line: _Line, view: View) -> Trace:
+def _scatter(of: _Line, x: Ints | Floats, y: Floats, mode: str, **keys: Any) -> Trace:
+    at = {"x": of.window.plot(x), "y": typed(y)}
+    return {"type": "scatter", **hovered(of.run), "mode": mode, **at, **keys}
+
+
+def _faint(line: _Line) -> Trace:
     """Draw the values beneath a smoothed line, faintly, to show how far they are from it."""
-    return {
-        "type": "scatter",
-        **hovered(line.run),
-        "showlegend": False,
-        "hoverinfo": "skip",
-        "mode": "lines",
-        "line": {"color": line.run.line["color"], "width": 1},
-        "opacity": 0.3,
-        "x": plot_x(line.x, view),
-        "y": typed(line.value),
-    }
+    thin = {"color": line.run.line["color"], "width": 1}
+    hidden: Trace = {"showlegend": False, "hoverinfo": "skip", "opacity": 0.3}
+    return _scatter(line, line.x, line.value, "lines", line=thin, **hidden)
 
 
-def _trace(line: _Line, view: View) -> Trace:
-    return {
-        "type": "scatter",
-        **hovered(line.run),
-        "mode": "lines" if len(line.x) > 1 else "markers",
-        "line": line.run.line,
-        "marker": {"color": line.run.line["color"]},
-        "x": plot_x(line.x, view),
-        "y": typed(line.value),
-        "customdata": typed(line.step),
-        "hovertemplate": "%{y:.6g}, step %{customdata:,d}",
-    }
-
-
-def _shade(line: _Line, axis: dict[str, Any], view: View) -> Trace:
-    """Draw the baseline's band, as far as it is in view."""
-    found = line.run.band
-    assert found is not None
-    x = line.window.x.at(found.cells, "first")
-    seen = (x >= line.window.low) & (x <= line.window.high)
-    if not seen.any():
-        none = np.zeros(0)
-        return band(none, none, none, none, view)
-    floor = 10 ** axis["range"][0] if axis.get("type") == "log" else -math.inf
-    low, high = (np.maximum(end[seen], floor) for end in (found.low, found.high))
-    left, right = held(x[seen], line.window)
-    return band(
-        left,
-        right,
-        low,
-        high,
-        view,
-        fillcolor=line.run.line["color"],
-        opacity=0.18,
-        name="band",
+def _trace(line: _Line) -> Trace:
+    return _scatter(
+        line,
+        line.x,
+        line.value,
+        "lines" if len(line.x) > 1 else "markers",
+        line=line.run.line,
+        marker={"color": line.run.line["color"]},
+        customdata=typed(line.step),
+        hovertemplate="%{y:.6g}, step %{customdata:,d}",
     )
 
 
-def _mark(line: _Line, view: View) -> Trace:
-    left = line.run.left
+def _shade(line: _Line, axis: dict[str, Any]) -> Trace:
+    """Draw the baseline's band, as far as it is in view."""
+    found, window = line.run.band, line.window
+    assert found is not None
+    x = window.x.at(found.cells, "first")
+    seen = (x >= window.low) & (x <= window.high)
+    if not seen.any():
+        none = np.zeros(0)
+        return band(none, none, none, none, window)
+    floor = 10 ** axis["range"][0] if axis.get("type") == "log" else -math.inf
+    low, high = (np.maximum(end[seen], floor) for end in (found.low, found.high))
+    fill = {"fillcolor": line.run.line["color"], "opacity": 0.18, "name": "band"}
+    return band(*window.held(x[seen]), low, high, window, **fill)
+
+
+def _mark(line: _Line) -> Trace:
+    left, window = line.run.left, line.window
     assert left is not None
     step, time = np.array([left.step]), np.array([left.time])
-    at, shown_step = line.window.x.of(step, time), line.window.x.steps(step, time)[0]
+    at, shown_step = window.x.of(step, time), window.x.steps(step, time)[0]
     known = np.isfinite(line.value)
-    shown = known.any() and line.window.low <= at[0] <= line.window.high
+    shown = known.any() and window.low <= at[0] <= window.high
     at = at[: int(shown)]
     height = np.interp(at, line.x[known], line.value[known]) if shown else np.zeros(0)
-    return {
-        "type": "scatter",
-        **hovered(line.run),
-        "showlegend": False,
-        "mode": "markers",
-        "marker": {
-            "symbol": "circle-open",
-            "size": 13,
-            "color": line.run.line["color"],
-            "line": {"width": 2},
-        },
-        "x": plot_x(at, view),
-        "y": typed(height),
-        "text": [f"{left.side} the baseline's band from step {count(shown_step)} on"] * len(at),
-        "hovertemplate": "%{text}",
-    }
+    circle = {"symbol": "circle-open", "size": 13, "color": line.run.line["color"]}
+    said = f"{left.side} the baseline's band from step {count(shown_step)} on"
+    return _scatter(
+        line,
+        at,
+        height,
+        "markers",
+        showlegend=False,
+        marker={**circle, "line": {"width": 2}},
+        text=[said] * len(at),
+        hovertemplate="%{text}",
+    )
 
 
 def _labels(

@@ -8,25 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ampmon_server.charts.parts.layout import empty, figure, log_axis, why_no_samples, y_axis
+from ampmon_server.charts.parts.chart import chart, why_no_samples
+from ampmon_server.charts.parts.layout import figure, log_axis, y_axis
 from ampmon_server.charts.parts.samples import COLUMN_PIXELS, scales
-from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
-from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held, markers, plot_x
+from ampmon_server.charts.parts.source import Figure
+from ampmon_server.charts.parts.traces import CROSS, Trace, band, broken, dotted, markers
+from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.aggregates.merging import aligned_span, starts_of
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, plural, steps
-
-
-META = {
-    "title": "Gradient norm",
-    "definitions": {
-        "gradient norm": "The square root of the sum of squares over all elements, divided by the loss scale: what "
-        "clip_grad_norm_ measures after unscale_. Shards of a sharded model add up, replicas do not.",
-        "band": "The smallest and the largest norm in a column of several samples. Of samples merged into one cell, "
-        "only the mean square and the range of scales are known.",
-        "not finite": "A sample in which some element was inf or NaN: it has no norm, and the step was skipped.",
-    },
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +44,30 @@ class Norms:
         return "not finite" if self.single else "not finite, or merged with one that is not"
 
 
-def norm(source: Source, view: View) -> Figure:
+@chart(
+    title="Gradient norm",
+    order=120,
+    tab="gradients",
+    choices=("rank",),
+    sampled=True,
+    definitions={
+        "gradient norm": "The square root of the sum of squares over all elements, divided by the loss scale: what "
+        "clip_grad_norm_ measures after unscale_. Shards of a sharded model add up, replicas do not.",
+        "band": "The smallest and the largest norm in a column of several samples. Of samples merged into one cell, "
+        "only the mean square and the range of scales are known.",
+        "not finite": "A sample in which some element was inf or NaN: it has no norm, and the step was skipped.",
+    },
+)
+def norm(window: Window) -> Figure | str:
     """Draw a step for each pixel column on a log axis, with a band from the least to the greatest norm of each."""
-    window = cut(source, view)
     if not len(window.gradients):
-        return empty(META, why_no_samples(window, source, view))
-    norms = _norms(window, view)
-    return figure(
-        [*_traces(norms, window, view), *_marks(norms, view)],
-        window,
-        view,
-        height=176,
-        meta={**META, "caption": _caption(norms)},
-        yaxis=_axis(norms),
-    )
+        return why_no_samples(window)
+    norms = _norms(window)
+    traces = [*_traces(norms, window), *_marks(norms, window)]
+    return figure(traces, window, height=176, caption=_caption(norms), yaxis=_axis(norms))
 
 
-def _norms(window: Window, view: View) -> Norms:
+def _norms(window: Window) -> Norms:
     cells = window.gradients
     # A sample may have elements on both sides, on either one, or none at all.
     samples = np.minimum(cells["on_samples"] + cells["off_samples"], cells["n"])
@@ -80,7 +77,7 @@ def _norms(window: Window, view: View) -> Norms:
         low, high = root / most, root / least
     fine = np.isfinite(low) & np.isfinite(high)
     low, high = np.where(fine, low, np.nan), np.where(fine, high, np.nan)
-    span = aligned_span(window.low, window.high, max(view.columns // COLUMN_PIXELS, 2))
+    span = aligned_span(window.low, window.high, window.view.columns // COLUMN_PIXELS)
     x = window.x.at(cells, "first")
     starts = starts_of(np.floor_divide(x, span).astype(np.int64))
     known = np.add.reduceat(np.where(fine, samples, 0), starts)
@@ -98,28 +95,22 @@ def _norms(window: Window, view: View) -> Norms:
     )
 
 
-def _traces(norms: Norms, window: Window, view: View) -> list[Trace]:
+def _traces(norms: Norms, window: Window) -> list[Trace]:
     x = np.append(norms.x, max(window.high, norms.x[-1]))
     middle, said = np.append(norms.middle, norms.middle[-1]), _said(norms)
-    line = broken(x, Gaps.of(window), held=True).line(
-        np.where(middle <= 0, np.nan, middle),
-        view,
-        [*said, said[-1]],
-        name="gradient norm",
-        mode="lines+markers" if len(x) <= 60 else "lines",
-        marker={"size": 4},
-        line={"shape": "hv", "color": "role:accent", "width": 1.5},
-        hoverinfo="text",
-    )
+    style: Trace = {
+        "name": "gradient norm",
+        **dotted(len(x)),
+        "line": {"shape": "hv", "color": "role:accent", "width": 1.5},
+        "hoverinfo": "text",
+    }
+    points = broken(x, window.gaps, held=True)
+    line = points.line(np.where(middle <= 0, np.nan, middle), window, [*said, said[-1]], **style)
     if not (norms.high > norms.low).any():
         return [line]
     low = np.where(norms.low > 0, norms.low, norms.middle)
-    around: dict[str, Any] = {
-        "name": "least to greatest",
-        "fillcolor": "role:accent",
-        "opacity": 0.2,
-    }
-    return [band(*held(norms.x, window), low, norms.high, view, **around), line]
+    fill: Trace = {"name": "least to greatest", "fillcolor": "role:accent", "opacity": 0.2}
+    return [band(*window.held(norms.x), low, norms.high, window, **fill), line]
 
 
 def _said(norms: Norms) -> list[str]:
@@ -131,7 +122,7 @@ def _said(norms: Norms) -> list[str]:
     ]
 
 
-def _marks(norms: Norms, view: View) -> list[Trace]:
+def _marks(norms: Norms, window: Window) -> list[Trace]:
     """Draw a cross at the top of each column that has a sample without a norm."""
     lost = np.flatnonzero(norms.lost)
     if not len(lost):
@@ -142,8 +133,8 @@ def _marks(norms: Norms, view: View) -> list[Trace]:
         f"{count(int(norms.lost[at]))} of {plural(int(norms.samples[at]), 'sample')} {norms.not_finite}"
         for at in lost
     ]
-    cross, y = {"symbol": "x", "size": 7, "color": "role:skip"}, [top or 1.0] * len(lost)
-    return [markers("not finite", plot_x(norms.x[lost], view), y, said, cross, cliponaxis=False)]
+    x, y = window.plot(norms.x[lost]), [top or 1.0] * len(lost)
+    return [markers("not finite", x, y, said, CROSS, cliponaxis=False)]
 
 
 def _axis(norms: Norms) -> dict[str, Any]:
@@ -156,7 +147,7 @@ def _axis(norms: Norms) -> dict[str, Any]:
 
 def _caption(norms: Norms) -> str:
     samples, lost = int(norms.samples.sum()), int(norms.lost.sum())
-    of = f"{plural(samples, 'sample')}"
+    of = plural(samples, "sample")
     gone = f" {count(lost)} of them {norms.not_finite} (crosses)." if lost else ""
     if not np.isfinite(norms.middle).any():
         return f"{of}.{gone}"
@@ -167,6 +158,3 @@ def _caption(norms: Norms) -> str:
     where = "at the newest" if norms.samples[newest] == 1 else "in the newest column"
     said = f"{norms.middle[newest]:.4g} {where}; {low:.4g} to {high:.4g} in {of}.{gone}{none}"
     return said if norms.single else f"Means of neighbouring samples: {said}"
-
-
-CHART = Chart(draw=norm, order=120, tab="gradients", choices=("rank",), sampled=True)

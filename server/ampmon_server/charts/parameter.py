@@ -5,34 +5,28 @@ For a pixel column, shares are of all its samples together, and magnitudes and n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ampmon.numerics.formats import FP16
+from ampmon_server.charts.parts.chart import chart, why_no_samples
 from ampmon_server.charts.parts.layout import (
     beside,
-    empty,
     figure,
     hovered_x,
     level,
     panel_label,
     powers_of_two,
-    why_no_samples,
+    ticks,
     x_axis,
     y_axis,
 )
 from ampmon_server.charts.parts.samples import in_window, merged
-from ampmon_server.charts.parts.source import (
-    Chart,
-    Figure,
-    ParameterSource,
-    Source,
-    View,
-    Window,
-    cut,
-)
-from ampmon_server.charts.parts.traces import Gaps, Trace, broken
+from ampmon_server.charts.parts.source import Figure
+from ampmon_server.charts.parts.traces import CROSS, Trace, broken, dotted
+from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.parameters import wide
 from ampmon_server.model.series import Floats, Ints
@@ -56,9 +50,16 @@ SHARES = (("subnormal", "subnormal", "subnormal or below range"), ("zeros", "zer
 
 CHOOSE = "No parameter is chosen: click on a row of the heatmap, or on a name in the table."
 
-META = {
-    "title": "Parameter over time",
-    "definitions": {
+
+@chart(
+    title="Parameter over time",
+    order=70,
+    reads="parameter",
+    tab="gradients",
+    choices=("parameter",),
+    sampled=True,
+    parameter=True,
+    definitions={
         "subnormal or below range": "Nonzero elements of the scaled gradient below 2⁻¹⁴: the smaller the value, the "
         "fewer bits fp16 keeps, down to none.",
         "zero": "Elements that are exactly zero, whether fp16 flushed them or they always were.",
@@ -66,41 +67,39 @@ META = {
         "elements were sampled, it is a lower bound.",
         "norm": "The 2-norm of the unscaled gradient: it does not change with the loss scale.",
     },
-}
-
-
-def parameter(source: Source, view: View) -> Figure:
+)
+def parameter(window: Window) -> Figure | str:
     """Draw the chosen parameter: shares of its elements, its largest magnitude in fp16's window, and its norm."""
-    window, of = cut(source, view), source.parameters
+    view, of = window.view, window.source.parameters
     if of is None or of.chosen is None:
-        return empty(META, CHOOSE)
+        return CHOOSE
     if of.chosen not in of.names:
-        return empty(
-            META, f"No gradient of a parameter named {of.chosen!r} was sampled in this run."
-        )
+        return f"No gradient of a parameter named {of.chosen!r} was sampled in this run."
     place = of.names.index(of.chosen)
     cells, at = in_window(of.cells, window)
     looked = wide(cells, "looked")[:, place] > 0
     cells, at = cells[looked], at[looked]
     if not len(cells):
-        return empty(META, why_no_samples(window, source, view))
+        return why_no_samples(window)
     cells, x = merged(cells, at, len(of.names), window, view.columns // COLUMN_PIXELS)
-    columns = _Columns(cells, x, place, window, view)
+    columns = _Columns(cells, x, place, window)
+    shares = {words: columns.of(field) / columns.of("looked") for field, _, words in SHARES}
+    bits, decades = (
+        _logarithm(columns.of("amax"), np.log2),
+        _logarithm(columns.of("norm"), np.log10),
+    )
+    most = max(0.01, *(float(share.max()) for share in shares.values()))
+    across = {"tickformat": ".3~%", "nticks": 4, "range": [-0.02 * most, 1.08 * most]}
     return figure(
-        [*_shares(columns), _magnitude(columns), *_overflows(columns), _norm(columns)],
+        [*_shares(columns, shares), *_magnitude(columns, bits), _norm(columns, decades)],
         window,
-        view,
         height=448,
         top=24,
-        meta={**META, "caption": _caption(of, columns)},
-        xaxis={**x_axis(window, view), "anchor": "y3"},
-        yaxis=y_axis(domain=PANELS["y"], tickformat=".3~%", nticks=4, range=_share_range(columns)),
-        yaxis2=y_axis(
-            domain=PANELS["y2"],
-            showgrid=False,
-            **_magnitudes(_logarithm(columns.of("amax"), np.log2)),
-        ),
-        yaxis3=y_axis(domain=PANELS["y3"], **_norms(_logarithm(columns.of("norm"), np.log10))),
+        caption=_caption(columns, of.shard),
+        xaxis={**x_axis(window), "anchor": "y3"},
+        yaxis=y_axis(domain=PANELS["y"], **across),
+        yaxis2=y_axis(domain=PANELS["y2"], showgrid=False, **_magnitudes(bits)),
+        yaxis3=y_axis(domain=PANELS["y3"], **_norms(decades)),
         shapes=[level(height, "muted", yref="y2", dash="dot") for height, _ in LEVELS],
         annotations=[
             *(beside(at, words, "muted", view, yref="y2") for at, words in LEVELS),
@@ -112,79 +111,55 @@ def parameter(source: Source, view: View) -> Figure:
 class _Columns:
     """The columns [c] of one parameter. Lines break where records are missing."""
 
-    def __init__(
-        self, cells: Cells, x: Ints | Floats, place: int, window: Window, view: View
-    ) -> None:
+    def __init__(self, cells: Cells, x: Ints | Floats, place: int, window: Window) -> None:
+        self.samples: Ints = cells["n"]
         self._cells = cells
         self._place = place
-        self._view = view
-        self._hovered_x = hovered_x(window, view)
-        self._points = broken(x, Gaps.of(window), held=False)
+        self._window = window
+        self._points = broken(x, window.gaps)
 
     def of(self, name: str) -> Any:
         return wide(self._cells, name)[:, self._place]
 
-    @property
-    def samples(self) -> Ints:
-        samples: Ints = self._cells["n"]
-        return samples
-
-    def trace(self, y: Floats, said: list[str], **keys: Any) -> Trace:
+    def trace(self, name: str, yaxis: str, y: Floats, said: list[str], **style: Any) -> Trace:
         """Draw a line through ``y`` [c], with ``said`` [c] as the hover texts."""
-        style: dict[str, Any] = {
-            "mode": "lines+markers" if len(y) <= 60 else "lines",
-            "marker": {"size": 4},
-            "hovertemplate": f"{self._hovered_x}<br>%{{text}}<extra></extra>",
-        }
-        return self._points.line(y, self._view, said, **style | keys)
+        hover = f"{hovered_x(self._window)}<br>%{{text}}<extra></extra>"
+        keys = {**dotted(len(y)), "hovertemplate": hover, "name": name}
+        return self._points.line(y, self._window, said, **keys | style, yaxis=yaxis)
 
 
-def _shares(columns: _Columns) -> list[Trace]:
+def _line(role: str) -> dict[str, Any]:
+    return {"width": 1.5, "color": f"role:{role}"}
+
+
+def _shares(columns: _Columns, shares: Mapping[str, Floats]) -> list[Trace]:
     traces = []
-    for field, role, words in SHARES:
-        share = columns.of(field) / columns.of("looked")
-        said = [f"{percent(each)} {words}" for each in share.tolist()]
-        traces.append(columns.trace(share, said, name=words, line=_line(role), yaxis="y"))
+    for _, role, words in SHARES:
+        said = [f"{percent(each)} {words}" for each in shares[words].tolist()]
+        traces.append(columns.trace(words, "y", shares[words], said, line=_line(role)))
     return traces
 
 
-def _share_range(columns: _Columns) -> list[float]:
-    most = max(float((columns.of(field) / columns.of("looked")).max()) for field, *_ in SHARES)
-    return [-0.02 * max(most, 0.01), 1.08 * max(most, 0.01)]
-
-
-def _magnitude(columns: _Columns) -> Trace:
+def _magnitude(columns: _Columns, bits: Floats) -> list[Trace]:
+    """Draw the largest element of each column, and a cross at the top of each column that overflowed."""
     amax = columns.of("amax")
-    bits = _logarithm(amax, np.log2)
     room = np.log2(FP16.max) - bits
     said = [
         f"largest {magnitude_of(each)}, headroom {left:.1f} bits"
         for each, left in zip(amax.tolist(), room.tolist(), strict=True)
     ]
-    return columns.trace(bits, said, name="largest magnitude", line=_line("accent"), yaxis="y2")
-
-
-def _overflows(columns: _Columns) -> list[Trace]:
-    """Draw a cross at the top of each column that overflowed."""
-    lost = np.isinf(columns.of("amax"))
+    line = columns.trace("largest magnitude", "y2", bits, said, line=_line("accent"))
+    lost = np.isinf(amax)
     if not lost.any():
-        return []
-    marks = columns.trace(
-        np.where(lost, np.log2(FP16.max), np.nan), ["inf or NaN"] * len(lost), name="inf or NaN"
-    )
-    marker = {"symbol": "x", "size": 8, "color": "role:skip"}
-    return [{**marks, "mode": "markers", "marker": marker, "yaxis": "y2"}]
+        return [line]
+    top, said = np.where(lost, np.log2(FP16.max), np.nan), ["inf or NaN"] * len(lost)
+    cross = {"mode": "markers", "marker": {**CROSS, "size": 8}}
+    return [line, columns.trace("inf or NaN", "y2", top, said, **cross)]
 
 
-def _norm(columns: _Columns) -> Trace:
-    norm = columns.of("norm")
-    said = [f"norm {each:.3g}" for each in norm.tolist()]
-    height = _logarithm(norm, np.log10)
-    return columns.trace(height, said, name="norm", line=_line("accent"), yaxis="y3")
-
-
-def _line(role: str) -> dict[str, Any]:
-    return {"width": 1.5, "color": f"role:{role}"}
+def _norm(columns: _Columns, decades: Floats) -> Trace:
+    said = [f"norm {each:.3g}" for each in columns.of("norm").tolist()]
+    return columns.trace("norm", "y3", decades, said, line=_line("accent"))
 
 
 def _logarithm(values: Floats, log: np.ufunc) -> Floats:
@@ -206,11 +181,10 @@ def _norms(decades: Floats) -> dict[str, Any]:
     if len(held):
         low, high = float(np.floor(held.min())), float(np.ceil(held.max()))
     high = max(high, low + 1)
-    ticks = np.arange(low, high + 1, max(1, -(-(high - low) // 3)))
+    powers = np.arange(low, high + 1, max(1, -(-(high - low) // 3)))
     return {
         "range": [low - 0.1, high + 0.1],
-        "tickvals": ticks.tolist(),
-        "ticktext": [f"10<sup>{tick:.0f}</sup>" for tick in ticks],
+        **ticks(powers.tolist(), "10<sup>{:.0f}</sup>".format),
     }
 
 
@@ -227,7 +201,7 @@ def _titles() -> list[dict[str, Any]]:
     ]
 
 
-def _caption(of: ParameterSource, columns: _Columns) -> str:
+def _caption(columns: _Columns, shard: int | None) -> str:
     samples, most = int(columns.samples.sum()), int(columns.samples.max())
     parts = [f"{plural(samples, 'sampled step')}."]
     lost = int(np.isinf(columns.of("amax")).sum())
@@ -236,17 +210,6 @@ def _caption(of: ParameterSource, columns: _Columns) -> str:
     if most > 1:
         words = "shares are of all of them, magnitude and norm are the largest"
         parts.append(f"Up to {count(most)} samples share a column: {words}.")
-    if of.shard is not None:
-        parts.append(f"Of the shard of rank {count(of.shard)}.")
+    if shard is not None:
+        parts.append(f"Of the shard of rank {count(shard)}.")
     return " ".join(parts)
-
-
-CHART = Chart(
-    draw=parameter,
-    order=70,
-    reads="parameter",
-    tab="gradients",
-    choices=("parameter",),
-    sampled=True,
-    parameter=True,
-)

@@ -13,6 +13,7 @@ import numpy as np
 
 from ampmon.numerics.histogram import ON_GRID_SHARE
 from ampmon.numerics.sampling_error import elements_of
+from ampmon_server.charts.parts.chart import chart, why_no_samples
 from ampmon_server.charts.parts.layout import (
     choice,
     colour_bar,
@@ -21,21 +22,13 @@ from ampmon_server.charts.parts.layout import (
     figure,
     hovered_x,
     level,
-    why_no_samples,
     y_axis,
 )
 from ampmon_server.charts.parts.rows import LEVELS, ROWS_MAX, ParameterRows, rows_of
 from ampmon_server.charts.parts.samples import in_window, merged
-from ampmon_server.charts.parts.source import (
-    Chart,
-    Figure,
-    ParameterSource,
-    Source,
-    View,
-    Window,
-    cut,
-)
-from ampmon_server.charts.parts.traces import Gaps, Trace, apart, edges, plot_x, typed
+from ampmon_server.charts.parts.source import Figure, ParameterSource
+from ampmon_server.charts.parts.traces import Trace, apart, edges
+from ampmon_server.charts.parts.window import Window, typed
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.parameters import wide
 from ampmon_server.model.names import block_of
@@ -91,51 +84,55 @@ def fields(statistic: str, parameters: int) -> tuple[str, ...]:
     return ("looked", "subnormal", "on_grid", STATISTICS[statistic].stored, *left_out)
 
 
-META = {
-    "title": "Gradients by parameter",
-    "definitions": {
+@chart(
+    title="Gradients by parameter",
+    order=60,
+    reads="parameters",
+    tab="gradients",
+    choices=("statistic", "group", "search"),
+    sampled=True,
+    definitions={
         **{each.word: each.definition for each in STATISTICS.values()},
         "a column": "Shows the worst of its samples: the largest share or norm, the least headroom or "
         "fp16-representable share.",
     },
-}
-
-
-def parameters(source: Source, view: View) -> Figure:
+)
+def parameters(window: Window) -> Figure | str:
     """Draw a row for each parameter or part of the model, and a column for one or several sampled updates."""
-    window, of = cut(source, view), source.parameters
-    meta = {**META, "choices": [_search_choice(of.search)]} if of is not None else META
-    if of is not None and of.search and not of.names:
-        return empty(meta, f"No parameter matches {of.search!r}. Search for part of a name.")
-    if of is None or not len(of.cells):
-        return empty(meta, why_no_samples(window, source, view))
-    statistic = STATISTICS[of.statistic]
+    of, view = window.source.parameters, window.view
+    if of is None:
+        return why_no_samples(window)
+    search = _search_choice(of.search)
+    if of.search and not of.names:
+        words = f"No parameter matches {of.search!r}. Search for part of a name."
+        return empty(words, choices=[search])
+    nothing = empty(why_no_samples(window), choices=[search])
+    if not len(of.cells):
+        return nothing
     cells, at = in_window(of.cells, window)
     rows = rows_of(of.names, wide(cells, "looked").sum(0), of.level)
     if not len(cells) or not len(rows):
-        return empty(meta, why_no_samples(window, source, view))
+        return nothing
+    statistic = STATISTICS[of.statistic]
     wanted = min(view.columns // COLUMN_PIXELS, CELLS_MAX // min(len(rows), ROWS_MAX))
     columns, x = merged(cells, at, len(of.names), window, wanted)
     kept = _kept(columns, rows)
     left_out, rows = len(rows) - len(kept), rows.only(kept)
-    worst = rows.worst(wide(columns, statistic.stored), least=statistic.least)
-    z = statistic.drawn(worst).T
+    z = statistic.drawn(rows.worst(wide(columns, statistic.stored), least=statistic.least)).T
     height = int(np.clip(len(rows) * ROW_PIXELS, HEIGHT_MIN, HEIGHT_MAX))
     labels = list(map(escaped, rows.names))
     statistics = [(name, each.word) for name, each in STATISTICS.items()]
     return figure(
-        [_heatmap(z, labels, x, statistic, int(columns["n"].max()), window, view)],
+        [_heatmap(z, labels, x, statistic, int(columns["n"].max()), window)],
         window,
-        view,
         height=height + 76,
         top=36,
+        caption=_caption(of, columns, rows, left_out),
         meta={
-            **META,
-            "caption": _caption(of, columns, rows, left_out),
             "choices": [
                 choice("statistic", "Statistic", of.statistic, statistics),
                 *_level_choice(rows),
-                _search_choice(of.search),
+                search,
             ],
             "opens": rows.opens(of.names),
         },
@@ -181,27 +178,25 @@ def _heatmap(
     statistic: Statistic,
     samples: int,
     window: Window,
-    view: View,
 ) -> Trace:
     """``samples`` is the most samples that share a column."""
-    columns = apart(x, Gaps.of(window))
+    columns = apart(x, window.gaps)
     z = np.where(columns.empty, np.nan, z[:, columns.taken])
     of = f"<br>the worst of up to {plural(samples, 'sample')}" if samples > 1 else ""
     cell_text: Trace = {}
     hover = _HOVER[statistic.unit]
     if np.isinf(z).any():  # other values need no text of their own
-        cell_text = {
-            "text": [[_said(value, statistic.unit) for value in row] for row in z.tolist()]
-        }
-        hover = "%{text}"
+        said = [[_said(value, statistic.unit) for value in row] for row in z.tolist()]
+        cell_text, hover = {"text": said}, "%{text}"
+    words = f"{hovered_x(window)}: {hover} {statistic.word}{of}"
     return {
         "type": "heatmap",
-        "x": plot_x(edges(columns.x, window), view),
+        "x": window.plot(edges(columns.x, window)),
         "y": list(labels),
         "z": typed(np.nan_to_num(z, nan=np.nan, posinf=FAR, neginf=-FAR).astype(np.float32)),
         "coloraxis": "coloraxis",
         "hoverongaps": False,
-        "hovertemplate": f"%{{y}}<br>{hovered_x(window, view)}: {hover} {statistic.word}{of}<extra></extra>",
+        "hovertemplate": f"%{{y}}<br>{words}<extra></extra>",
         **cell_text,
     }
 
@@ -332,13 +327,3 @@ def _lost(of: ParameterSource, cell: Cells) -> tuple[float | None, int]:
     share = lost / np.maximum(looked, 1)
     every = int(elements.sum())
     return float((share * elements).sum()) / every if every else None, int((~judged).sum())
-
-
-CHART = Chart(
-    draw=parameters,
-    order=60,
-    reads="parameters",
-    tab="gradients",
-    choices=("statistic", "group", "search"),
-    sampled=True,
-)

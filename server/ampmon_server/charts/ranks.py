@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ampmon_server.charts.parts.layout import empty, figure, legend_top, why_no_updates, y_axis
-from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
-from ampmon_server.charts.parts.traces import Trace, markers, plot_x, typed
+from ampmon_server.charts.parts.chart import chart
+from ampmon_server.charts.parts.layout import figure, legend_top, ticks, y_axis
+from ampmon_server.charts.parts.source import Figure
+from ampmon_server.charts.parts.traces import Trace, markers, tick
+from ampmon_server.charts.parts.window import Window, typed
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Flags, Floats, Ints, RankRows
 from ampmon_server.model.words import count, plural, power_of_two, pruned, steps
@@ -19,39 +21,37 @@ ROW_PIXELS = 24
 NAMED = 16
 """At most this many ranks are named. With more, every second or third is, and so on."""
 
-META = {
-    "title": "Ranks",
-    "definitions": {
+
+@chart(
+    title="Ranks",
+    needs="updates",
+    order=140,
+    reads="ranks",
+    tab="system",
+    definitions={
         "rank": "One process of a training that runs on several devices. All must hold the same scale and skip the "
         "same steps, or their weights drift apart.",
         "disagreement": "A step at which a rank's scale or skip differs from that of the lowest rank with a record of "
         "the step.",
         "no record": "A gap in a strip: the rank has no record of the step, but another rank has.",
     },
-}
-
-
-def ranks(source: Source, view: View) -> Figure:
+)
+def ranks(window: Window) -> Figure | str:
     """Draw a strip for each rank along the compared steps: all of the window, or some of each column."""
-    window = cut(source, view)
-    if not len(window.updates):
-        return empty(META, why_no_updates(source, view))
+    source = window.source
     if len(source.ranks) < 2:
-        return empty(META, "This run has only one rank.")
-    lead, leaders = _lead(source, window)
+        return "This run has only one rank."
+    lead, leaders = _lead(window)
     strips = [Strip(place, of, lead, leaders, window) for place, of in enumerate(source.ranks)]
     if not len(strips[0].every):
-        gone = pruned(source.rows_from)
-        return empty(META, f"No step here can be compared between ranks.{gone}")
-    traces = [_presence(strips, view), _skips(strips, view), _disagreements(strips, view)]
-    drawn = [trace for trace in traces if trace is not None]
+        return f"No step here can be compared between ranks.{pruned(source.rows_from)}"
+    traces = [_presence(strips, window), *_skips(strips, window), *_disagreements(strips, window)]
     return figure(
-        drawn,
+        traces,
         window,
-        view,
         height=72 + ROW_PIXELS * min(max(len(strips), 3), NAMED),
-        top=legend_top([each["name"] for each in drawn], view),
-        meta={**META, "caption": _caption(source, strips, window)},
+        top=legend_top([each["name"] for each in traces], window.view),
+        caption=_caption(strips, window),
         yaxis=_axis(strips),
         showlegend=True,
     )
@@ -83,6 +83,10 @@ class Strip:
         differs: Flags = self.rows["skipped"] != self.lead["skipped"]
         return differs
 
+    @property
+    def differs(self) -> Flags:
+        return self.other_scale | self.other_skip
+
     def stretches(self) -> Iterator[tuple[float, float]]:
         """Yield the first and the last x of each stretch in which the rank has every compared step."""
         edges = np.diff(np.concatenate([[0], self.has, [0]]).astype(np.int8))
@@ -110,16 +114,16 @@ def _within(rows: Cells, window: Window) -> Cells:
     return rows[(x >= window.low) & (x <= window.high)]
 
 
-def _lead(source: Source, window: Window) -> tuple[Cells, Ints]:
+def _lead(window: Window) -> tuple[Cells, Ints]:
     """Return the rows of the lowest rank that has each step, in order of step, and the rank of each."""
-    parts = [_within(each.rows, window) for each in source.ranks]
-    owners = np.repeat([each.rank for each in source.ranks], [len(part) for part in parts])
+    parts = [_within(each.rows, window) for each in window.source.ranks]
+    owners = np.repeat([each.rank for each in window.source.ranks], [len(part) for part in parts])
     rows = np.concatenate(parts)
     _, first = np.unique(rows["first"], return_index=True)
     return rows[first], owners[first]
 
 
-def _presence(strips: list[Strip], view: View) -> Trace:
+def _presence(strips: list[Strip], window: Window) -> Trace:
     """Draw a line for each stretch of each rank without a hole."""
     x: list[float] = []
     y: list[float] = []
@@ -134,52 +138,52 @@ def _presence(strips: list[Strip], view: View) -> Trace:
         "line": {"color": "role:normal", "width": 3},
         "marker": {"size": 3},
         "opacity": 0.5,
-        "x": plot_x(np.array(x), view),
+        "x": window.plot(np.array(x)),
         "y": typed(np.array(y)),
         "hoverinfo": "skip",
     }
 
 
-def _skips(strips: list[Strip], view: View) -> Trace | None:
+def _skips(strips: list[Strip], window: Window) -> list[Trace]:
     found = [(strip, np.flatnonzero(strip.rows["skipped"])) for strip in strips]
     words = [
         f"{steps(step, step)}: rank {strip.rank} skipped"
         for strip, places in found
         for step in strip.rows["first"][places].tolist()
     ]
-    mark = {"symbol": "line-ns-open", "size": 12, "color": "role:skip", "line": {"width": 1.5}}
-    return _points("skip", found, words, mark, view)
+    return _points("skip", found, words, tick("skip", 12), window)
 
 
-def _disagreements(strips: list[Strip], view: View) -> Trace | None:
-    found = [(strip, np.flatnonzero(strip.other_scale | strip.other_skip)) for strip in strips]
+def _disagreements(strips: list[Strip], window: Window) -> list[Trace]:
+    found = [(strip, np.flatnonzero(strip.differs)) for strip in strips]
     words = [strip.say(place) for strip, places in found for place in places.tolist()]
     mark = {"symbol": "diamond", "size": 9, "color": "role:ink"}
-    return _points("disagreement", found, words, mark, view)
+    return _points("disagreement", found, words, mark, window)
 
 
 def _points(
-    name: str, found: list[tuple[Strip, Ints]], words: list[str], mark: dict[str, Any], view: View
-) -> Trace | None:
+    name: str,
+    found: list[tuple[Strip, Ints]],
+    words: list[str],
+    mark: dict[str, Any],
+    window: Window,
+) -> list[Trace]:
     if not words:
-        return None
+        return []
     x = np.concatenate([strip.x[places] for strip, places in found])
     y: Floats = np.concatenate([np.full(len(places), -strip.place) for strip, places in found])
-    return markers(name, plot_x(x, view), y, words, mark, cliponaxis=False)
+    return [markers(name, window.plot(x), y, words, mark, cliponaxis=False)]
 
 
 def _axis(strips: list[Strip]) -> dict[str, Any]:
-    named = strips[:: -(-len(strips) // NAMED)]
+    rank_at = {-strip.place: f"rank {strip.rank}" for strip in strips[:: -(-len(strips) // NAMED)]}
     return y_axis(
-        range=[0.7 - len(strips), 0.7],
-        showgrid=False,
-        tickvals=[-strip.place for strip in named],
-        ticktext=[f"rank {strip.rank}" for strip in named],
+        range=[0.7 - len(strips), 0.7], showgrid=False, **ticks(rank_at, rank_at.__getitem__)
     )
 
 
-def _caption(source: Source, strips: list[Strip], window: Window) -> str:
-    updates, looked = window.updates, len(strips[0].every)
+def _caption(strips: list[Strip], window: Window) -> str:
+    source, updates, looked = window.source, window.updates, len(strips[0].every)
     total, held = (
         int(each["n"].sum()) for each in (updates, updates[updates["last"] >= source.rows_from])
     )
@@ -189,7 +193,7 @@ def _caption(source: Source, strips: list[Strip], window: Window) -> str:
     zoom = (
         " (the ends of each column and its newest skip: zoom in for more)" if looked < held else ""
     )
-    odd = [strip.rows["first"][strip.other_scale | strip.other_skip] for strip in strips]
+    odd = [strip.rows["first"][strip.differs] for strip in strips]
     apart = np.unique(np.concatenate(odd))
     agree = (
         f"They disagree at {count(len(apart))} of them, first at step {count(int(apart[0]))}."
@@ -204,6 +208,3 @@ def _caption(source: Source, strips: list[Strip], window: Window) -> str:
     more = f" {plural(len(holes) - 3, 'more rank')} too." if len(holes) > 3 else ""
     gone = pruned(source.rows_from if held < total else 0)
     return f"{where}{zoom}. {agree}{''.join(holes[:3])}{more}{gone}"
-
-
-CHART = Chart(draw=ranks, order=140, reads="ranks", tab="system")

@@ -9,29 +9,21 @@ from typing import Any
 
 import numpy as np
 
+from ampmon_server.charts.parts.chart import chart, nothing_here
 from ampmon_server.charts.parts.layout import (
     choice,
     empty,
     escaped,
     figure,
-    nothing_here,
     panel_label,
     shortened,
+    x_axis,
     y_axis,
 )
-from ampmon_server.charts.parts.source import (
-    Chart,
-    Figure,
-    Source,
-    View,
-    Window,
-    axis_of,
-    cut,
-    ends,
-    in_view,
-)
-from ampmon_server.charts.parts.traces import Gaps, Trace, broken, each_once, markers, plot_x, typed
-from ampmon_server.model.aggregates.merging import Cells, aligned_span, starts_of
+from ampmon_server.charts.parts.source import Figure, Source, View
+from ampmon_server.charts.parts.traces import CROSS, Trace, broken, each_once, markers
+from ampmon_server.charts.parts.window import Gaps, Window, axis_of, in_view, typed
+from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.aggregates.scalars import mean, merge, not_finite
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, plural, steps
@@ -56,70 +48,50 @@ _POINTS = {
 }
 """The values of a column that are drawn, and the fields of their step and their time."""
 
-META = {
-    "title": "Logged values",
-    "definitions": {
+
+@chart(
+    title="Logged values",
+    order=30,
+    reads="scalars",
+    choices=("name", "y"),
+    definitions={
         "value": "A value passed to ampmon.log, without smoothing or thinning. If several fall into one column of "
         "pixels, the first, last, smallest and largest are drawn.",
     },
-}
-
-
-def scalars(source: Source, view: View) -> Figure:
+)
+def scalars(window: Window) -> Figure | str:
     """Draw at most four points per pixel column of each name, with all its extremes. NaN and infinities are marked."""
+    source, view = window.source, window.view
     if not source.scalars:
-        return empty(
-            {**META, "absent": view.stacked},
-            'Nothing is logged yet. Call ampmon.log({"loss": loss, "lr": lr}).',
-        )
+        words = 'Nothing is logged yet. Call ampmon.log({"loss": loss, "lr": lr}).'
+        return empty(words, absent=view.stacked)
     x_of = {name: axis_of(source, name, view) for name in source.scalars}
     drawn = {name: in_view(cells, x_of[name], view) for name, cells in source.scalars.items()}
     if not any(len(cells) for cells in drawn.values()):
-        return empty(META, nothing_here(view, "value", "No value yet."))
-    shared = _window(source, drawn, view)
-    gaps = Gaps.of(shared)
+        return nothing_here(view, "value", "No value yet.")
+    # Charts of a run show the same stretch of x, that of its updates.
+    shared = window if len(window.updates) else window.around(list(drawn.values()))
     traces: list[Trace] = []
     axes: dict[str, Any] = {}
+    labels = []
     for place, (name, cells) in enumerate(drawn.items()):
-        window = replace(shared, x=x_of[name])
-        columns = columns_of(cells, window)
-        traces += _panel(name, columns, place, window, gaps, view)
-        axes["yaxis" if not place else f"yaxis{place + 1}"] = _axis(
-            columns, place, len(drawn), view
-        )
-    made = figure(
+        number, top = str(place + 1) if place else "", 1 - place / len(drawn)
+        of = replace(shared, x=x_of[name])
+        columns = columns_of(cells, of)
+        traces += _panel(name, columns, f"y{number}", of, shared.gaps)
+        axes[f"yaxis{number}"] = _axis(columns, place, len(drawn), view)
+        labels.append(panel_label(escaped(shortened(name, view.width // LETTER_PIXELS)), top))
+    return figure(
         traces,
         shared,
-        view,
         height=48 + max(PANEL_PIXELS * len(drawn), LONE_PIXELS),
         stacked=92,
-        meta={
-            **META,
-            **_title(source, view),
-            "caption": _caption(drawn, source, view),
-            "choices": _choices(source, view),
-        },
-        annotations=[]
-        if view.stacked
-        else [
-            panel_label(
-                escaped(shortened(name, view.width // LETTER_PIXELS)), 1 - place / len(drawn)
-            )
-            for place, name in enumerate(drawn)
-        ],
+        caption=_caption(drawn, source, view),
+        meta={**_title(source, view), "choices": _choices(source, view)},
+        xaxis={**x_axis(shared), "anchor": f"y{number}"},
+        annotations=[] if view.stacked else labels,
         **axes,
     )
-    made["layout"]["xaxis"]["anchor"] = "y" if len(drawn) == 1 else f"y{len(drawn)}"
-    return made
-
-
-def _window(source: Source, drawn: Mapping[str, Cells], view: View) -> Window:
-    """Return the stretch of x that all charts show or, if there is no update, that of the values."""
-    window = cut(source, view)
-    if len(window.updates):
-        return window
-    low, high = ends(list(drawn.values()), window.x, view)
-    return replace(window, low=low, high=high, span=aligned_span(low, high, view.columns))
 
 
 def columns_of(cells: Cells, window: Window) -> Cells:
@@ -128,15 +100,12 @@ def columns_of(cells: Cells, window: Window) -> Cells:
     return merge(cells, starts_of(keys))
 
 
-def _panel(
-    name: str, cells: Cells, place: int, window: Window, gaps: Gaps, view: View
-) -> list[Trace]:
-    axis = "y" if not place else f"y{place + 1}"
+def _panel(name: str, cells: Cells, axis: str, window: Window, gaps: Gaps) -> list[Trace]:
     x, step, value = points_of(cells, window)
-    points = broken(x, gaps, held=False)
+    points = broken(x, gaps)
     line = points.line(
         value,
-        view,
+        window,
         name=escaped(name),
         mode="lines" if len(x) > 1 else "markers",
         line={"color": "role:accent", "width": 1.5},
@@ -144,10 +113,10 @@ def _panel(
         hovertemplate="%{y:.6g}, step %{customdata:,d}<extra></extra>",
         yaxis=axis,
     )
-    return [line, *_marks(name, cells, axis, window, view)]
+    return [line, *_marks(name, cells, axis, window)]
 
 
-def _marks(name: str, cells: Cells, axis: str, window: Window, view: View) -> list[Trace]:
+def _marks(name: str, cells: Cells, axis: str, window: Window) -> list[Trace]:
     """Draw a cross at the top of each column that has a value that is not finite."""
     lost = cells[not_finite(cells) > 0]
     if not len(lost):
@@ -160,9 +129,8 @@ def _marks(name: str, cells: Cells, axis: str, window: Window, view: View) -> li
     said = [
         f"{_lost(cell)} in {steps(*ends)}" for cell, *ends in zip(lost, first, last, strict=True)
     ]
-    cross = {"symbol": "x", "size": 7, "color": "role:skip"}
-    x, named = plot_x(window.x.at(lost, "first"), view), f"{escaped(name)}, not finite"
-    return [markers(named, x, [top] * len(lost), said, cross, yaxis=axis)]
+    x, named = window.plot(window.x.at(lost, "first")), f"{escaped(name)}, not finite"
+    return [markers(named, x, [top] * len(lost), said, CROSS, yaxis=axis)]
 
 
 def points_of(cells: Cells, window: Window) -> tuple[Ints | Floats, Ints, Floats]:
@@ -255,6 +223,3 @@ def _caption(drawn: Mapping[str, Cells], source: Source, view: View) -> str:
     if left > 0:
         said.append(f"{plural(left, 'name')} not drawn.")
     return " ".join(said)
-
-
-CHART = Chart(draw=scalars, order=30, reads="scalars", choices=("name", "y"))

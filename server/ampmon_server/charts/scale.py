@@ -10,32 +10,23 @@ from typing import Any
 import numpy as np
 
 from ampmon_server.charts.headroom import Headroom, headroom
+from ampmon_server.charts.parts.chart import chart
 from ampmon_server.charts.parts.layout import (
     DEAD,
     ENDLESS,
     around,
     beside,
-    empty,
     figure,
     legend_top,
     level,
     log2_scale,
     powers_of_two,
-    why_no_updates,
     x_axis,
     y_axis,
 )
-from ampmon_server.charts.parts.source import (
-    PLACES,
-    Chart,
-    Figure,
-    Place,
-    Source,
-    View,
-    Window,
-    cut,
-)
-from ampmon_server.charts.parts.traces import Trace, each_once, is_whole, markers, plot_x, typed
+from ampmon_server.charts.parts.source import Figure, View
+from ampmon_server.charts.parts.traces import Trace, each_once, markers
+from ampmon_server.charts.parts.window import PLACES, Place, Window, is_whole, typed
 from ampmon_server.charts.skips import rug
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import MOVES, missing
@@ -55,8 +46,11 @@ ROOM_MAX = 12.0
 MARKED_MAX = 200
 """At most this many starts are marked, the newest."""
 
-_RESTORED = {"symbol": "diamond-open", "size": 9}
-_FORGOTTEN = {"symbol": "star-diamond-open", "size": 11}
+_STARTS = (
+    ("resumed", False, {"symbol": "diamond-open", "size": 9}),
+    ("not restored", True, {"symbol": "star-diamond-open", "size": 11}),
+)
+"""The names of process starts, whether they lost the scaler's state, and their symbols."""
 
 _POINTS: Mapping[Place, str] = {
     "first": "scale_first",
@@ -86,9 +80,13 @@ MARKS = (
     EventMark("dead", "skip", "x", "step at a dead scale", "steps at a dead scale"),
 )
 
-META = {
-    "title": "Loss scale",
-    "definitions": {
+
+@chart(
+    title="Loss scale",
+    needs="updates",
+    order=10,
+    choices=("rank",),
+    definitions={
         "loss scale": "The factor that multiplies the loss before the backward pass, so that small gradients are not "
         "lost in fp16.",
         "growth": "The scaler raises its scale after growth_interval steps in a row without an overflow; "
@@ -104,43 +102,30 @@ META = {
         "dead": "At 2⁻¹²⁸ and below, 1/scale is not finite in fp32: every step overflows, "
         "and the scale cannot recover by itself.",
     },
-}
-
-
-def scale(source: Source, view: View) -> Figure:
+)
+def scale(window: Window) -> Figure:
     """Draw at most four points per pixel column, with all its extremes. Every growth and back-off is counted."""
-    window = cut(source, view)
-    if not len(window.updates):
-        return empty(META, why_no_updates(source, view))
-    all_of = window.all_updates[0]
-    room = headroom(window, view)
+    view, all_of, room = window.view, window.all_updates[0], headroom(window)
     low, high = _range(all_of, room)
-    marks = [trace for mark in MARKS for trace in _marks(mark, window, view)]
-    marks += _resumed(source, window, view)
+    marks = [trace for mark in MARKS for trace in _marks(mark, window)] + _resumed(window)
     shapes, labels = _labels(all_of, view)
+    above = room.traces() if room else []
     # In the stack, the chart of skips is right below.
-    above = room.traces(window, view) if room else []
-    lost = [] if view.stacked else rug(window, view, yaxis="y2")
+    lost = [] if view.stacked else rug(window, yaxis="y2")
+    strip = {} if view.stacked else {"yaxis2": _strip(lost)}
+    domain = [STRIP if strip else 0, 1]
+    # On other axes than the step, every point stays, because its hover text names its step.
+    line = stepped(window, turns=view.x == "step")
     return figure(
-        [
-            *above[:1],  # the band, below the scale's own line
-            # On other axes every point stays, because its hover text names its step.
-            stepped(window, view, turns=view.x == "step"),
-            *above[1:],
-            *marks,
-            *lost,
-        ],
+        [*above[:1], line, *above[1:], *marks, *lost],  # the band is below the scale's own line
         window,
-        view,
         height=288,
         stacked=172,
         top=legend_top([trace["name"] for trace in marks], view),
-        meta={**META, "caption": _caption(all_of, window) + (room.caption if room else "")},
-        xaxis={**x_axis(window, view), "anchor": "y" if view.stacked else "y2"},
-        yaxis=y_axis(
-            range=[low, high], domain=[0 if view.stacked else STRIP, 1], **powers_of_two(low, high)
-        ),
-        **({} if view.stacked else {"yaxis2": _strip(bool(lost))}),
+        caption=_caption(all_of, window) + (room.caption if room else ""),
+        xaxis={**x_axis(window), "anchor": "y2" if strip else "y"},
+        yaxis=y_axis(range=[low, high], domain=domain, **powers_of_two(low, high)),
+        **strip,
         shapes=shapes,
         annotations=[*labels, *_room_label(room, all_of, (low, high), view)],
         showlegend=bool(marks),
@@ -148,12 +133,13 @@ def scale(source: Source, view: View) -> Figure:
     )
 
 
-def _strip(any_skips: bool) -> dict[str, Any]:
-    named = {"tickvals": [0], "ticktext": ["skips" if any_skips else "no skips"]}
+def _strip(lost: list[Trace]) -> dict[str, Any]:
+    """The axis of the strip for the ``lost`` steps below the plot."""
+    named = {"tickvals": [0], "ticktext": ["skips" if lost else "no skips"]}
     return y_axis(range=[-1, 1], domain=[0, STRIP - 0.03], showgrid=False, **named)
 
 
-def stepped(window: Window, view: View, *, turns: bool = False) -> Trace:
+def stepped(window: Window, *, turns: bool = False) -> Trace:
     """Draw the first, last, least and greatest scale of each column, each at its update.
 
     With ``turns``, draw only the points at which the line turns.
@@ -166,11 +152,7 @@ def stepped(window: Window, view: View, *, turns: bool = False) -> Trace:
     drawn = np.repeat(np.arange(len(step)), 1 + holes)
     heights = log2_scale(scale[drawn])
     heights[np.flatnonzero(holes) + np.arange(np.count_nonzero(holes))] = np.nan
-    said = (
-        "%{text}<extra></extra>"
-        if view.x == "step"
-        else "%{text}, step %{customdata:,d}<extra></extra>"
-    )
+    step_too = "" if window.view.x == "step" else ", step %{customdata:,d}"
     words = {each: power_of_two(each) for each in np.unique(scale).tolist()}
     return {
         "type": "scatter",
@@ -178,11 +160,11 @@ def stepped(window: Window, view: View, *, turns: bool = False) -> Trace:
         "mode": "lines" if len(drawn) > 1 else "lines+markers",
         "line": {"shape": "hv", "color": "role:scale", "width": 1.5},
         "showlegend": False,
-        "x": plot_x(x[drawn], view),
+        "x": window.plot(x[drawn]),
         "y": typed(heights),
         "text": [words.get(each, "NaN") for each in scale[drawn].tolist()],
         "customdata": typed(step[drawn]),
-        "hovertemplate": said,
+        "hovertemplate": f"%{{text}}{step_too}<extra></extra>",
     }
 
 
@@ -208,30 +190,20 @@ def points(window: Window) -> tuple[Ints | Floats, Ints, Floats, Flags]:
     return at[kept], step[kept], scale[kept], holes[kept]
 
 
-def _marks(mark: EventMark, window: Window, view: View) -> list[Trace]:
+def _marks(mark: EventMark, window: Window) -> list[Trace]:
     """Mark one kind of event. Marks within a few pixels become one, which says how many it stands for."""
     kind = MOVES.index(mark.event)
     moved = window.updates[window.updates["moves"][:, kind] > 0]
     if not len(moved):
         return []
-    cells, _ = window.columns(moved, view.columns // MARK_PIXELS)
+    cells, _ = window.columns(moved, window.view.columns // MARK_PIXELS)
     colour = f"role:{mark.role}"
-    return [
-        markers(
-            mark.one,
-            plot_x(window.x.at(cells, "move")[:, kind], view),
-            log2_scale(cells["move_scale"][:, kind]),
-            [_say(mark, kind, cell) for cell in cells],
-            {
-                "symbol": mark.symbol,
-                "size": 9,
-                "color": colour,
-                "line": {"width": 1, "color": colour},
-            },
-            customdata=typed(cells["moves"][:, kind]),
-            cliponaxis=False,
-        )
-    ]
+    x, height = window.x.at(cells, "move")[:, kind], log2_scale(cells["move_scale"][:, kind])
+    said = [_say(mark, kind, cell) for cell in cells]
+    symbol = {"symbol": mark.symbol, "size": 9, "color": colour}
+    style = {**symbol, "line": {"width": 1, "color": colour}}
+    moves = {"customdata": typed(cells["moves"][:, kind]), "cliponaxis": False}
+    return [markers(mark.one, window.plot(x), height, said, style, **moves)]
 
 
 def _say(mark: EventMark, kind: int, cell: Cells) -> str:
@@ -247,26 +219,21 @@ def _say(mark: EventMark, kind: int, cell: Cells) -> str:
     )
 
 
-def _resumed(source: Source, window: Window, view: View) -> list[Trace]:
+def _resumed(window: Window) -> list[Trace]:
     """Mark the process starts in a window, apart for scalers that kept their scale and for those that lost it."""
-    step, time = (
-        np.array([getattr(each, name) for each in source.resumes], np.int64)
-        for name in ("step", "time")
-    )
-    x = window.x.of(step, time)
+    resumes = window.source.resumes
+    step = np.array([start.step for start in resumes], np.int64)
+    x = window.x.of(step, np.array([start.time for start in resumes], np.int64))
     seen = np.flatnonzero((x >= window.low) & (x <= window.high))[-MARKED_MAX:]
-    forgot = np.array([source.resumes[place].forgotten is not None for place in seen], bool)
     traces = []
-    for name, places, symbol in (
-        ("resumed", seen[~forgot], _RESTORED),
-        ("not restored", seen[forgot], _FORGOTTEN),
-    ):
-        starts = [source.resumes[place] for place in places]
-        height = log2_scale(np.array([each.scale for each in starts], np.float64))
+    for name, forgot, symbol in _STARTS:
+        places = [at for at in seen if (resumes[at].forgotten is not None) == forgot]
+        starts = [resumes[at] for at in places]
+        height = log2_scale(np.array([start.scale for start in starts], np.float64))
         marker = {**symbol, "color": "role:ink", "line": {"width": 1.5, "color": "role:ink"}}
-        said = [_say_start(each) for each in starts]
+        said = [_say_start(start) for start in starts]
         if starts:
-            at = plot_x(x[places], view)
+            at = window.plot(x[places])
             traces.append(markers(name, at, height, said, marker, cliponaxis=False))
     return traces
 
@@ -324,17 +291,12 @@ def _caption(cell: Cells, window: Window) -> str:
         if moved[mark.event] or mark.event in {"grow", "backoff"}
     ]
     unusable, (first, last) = int(cell["unusable"]), window.steps
-    gap = f" In {plural(unusable, 'step')} the scale was not a positive number." if unusable else ""
-    lost = last - first + 1 - int(cell["n"])
-    gap += f" There is no record of {plural(lost, 'step')} in between." if lost else ""
-    most = int(window.updates["n"].max())
-    if most > len(_POINTS):
-        gap += f" A column holds up to {count(most)} steps; their first, last, lowest and highest scale are drawn."
-    after = power_of_two(float(cell["after_last"]))
-    return (
-        f"{after} after step {count(int(cell['last']))}. {', '.join(words)} in {steps(first, last)}.{gap}"
-        + pruned(window.pruned_before)
-    )
-
-
-CHART = Chart(draw=scale, order=10, choices=("rank",))
+    after, newest = power_of_two(float(cell["after_last"])), count(int(cell["last"]))
+    said = f"{after} after step {newest}. {', '.join(words)} in {steps(first, last)}."
+    if unusable:
+        said += f" In {plural(unusable, 'step')} the scale was not a positive number."
+    if lost := last - first + 1 - int(cell["n"]):
+        said += f" There is no record of {plural(lost, 'step')} in between."
+    if (most := int(window.updates["n"].max())) > len(_POINTS):
+        said += f" A column holds up to {count(most)} steps; their first, last, lowest and highest scale are drawn."
+    return said + pruned(window.pruned_before)

@@ -12,24 +12,35 @@ from ampmon_server.analysis.policy.history import scale_of
 from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.analysis.policy.scalers import KINDS, Setting, changed
 from ampmon_server.analysis.policy.simulation import Path, sentence
-from ampmon_server.charts.parts.layout import (
-    around,
-    empty,
-    figure,
-    legend_top,
-    powers_of_two,
-    why_no_updates,
-    y_axis,
-)
-from ampmon_server.charts.parts.source import Chart, Figure, ReplaySource, Source, View, Window, cut
-from ampmon_server.charts.parts.traces import Gaps, Trace, broken
+from ampmon_server.charts.parts.chart import chart, why_no_updates
+from ampmon_server.charts.parts.layout import around, figure, legend_top, powers_of_two, y_axis
+from ampmon_server.charts.parts.source import Figure, ReplaySource
+from ampmon_server.charts.parts.traces import Trace, broken
+from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.series import Floats
 from ampmon_server.model.words import plural, power_of_two, steps
 
 
-META = {
-    "title": "Simulator: loss scale under another policy",
-    "definitions": {
+PREFIX = "sim_"
+"""The prefix of the reader's settings in the URL."""
+
+_HATCH = {"shape": "/", "fgcolor": "role:muted", "fgopacity": 0.6, "size": 4, "solidity": 0.2}
+
+
+@chart(
+    title="Simulator: loss scale under another policy",
+    needs="updates",
+    order=110,
+    reads="replay",
+    tab="whatif",
+    choices=(
+        "sim_policy",
+        "sim_init_scale",
+        "sim_growth_factor",
+        "sim_backoff_factor",
+        "sim_growth_interval",
+    ),
+    definitions={
         "recorded": "The scale as recorded, at a limited number of places along the run. The loss scale chart shows "
         "every change.",
         "simulated": "The scale that the policy would have had, given the recorded overflows: the median of up to "
@@ -38,33 +49,22 @@ META = {
         "once assuming the best and once the worst.",
         "skips": "Steps that overflow and leave the weights alone. The ends of the band are in brackets.",
     },
-}
-
-PREFIX = "sim_"
-"""The prefix of the reader's settings in the URL."""
-
-
-_HATCH = {"shape": "/", "fgcolor": "role:muted", "fgopacity": 0.6, "size": 4, "solidity": 0.2}
-
-
-def simulated(source: Source, view: View) -> Figure:
+)
+def simulated(window: Window) -> Figure | str:
     """Draw two stepped lines and a band. A sentence gives the policy's result, or says that the run leaves it open."""
-    window = cut(source, view)
-    found = source.replayed
-    if found is None or found.simulated.path is None or not len(window.updates):
-        return empty(META, why_no_updates(source, view))
+    found = window.source.replayed
+    if found is None or found.simulated.path is None:
+        return why_no_updates(window)
     path = found.simulated.path
     was = found.recorded.path or path
     low, high = around(np.concatenate([path.low, path.high, was.low, was.high]), pad=0.0)
     return figure(
-        _traces(path, was, window, view),
+        _traces(path, was, window),
         window,
-        view,
         height=256,
-        top=legend_top(["recorded", "simulated", "band"], view),
+        top=legend_top(["recorded", "simulated", "band"], window.view),
+        caption=_stretch(found),
         meta={
-            **META,
-            "caption": _stretch(found),
             "form": _form(found.simulated.setting),
             "sentence": sentence(found.recorded, found.simulated),
             **_standing(found),
@@ -75,26 +75,26 @@ def simulated(source: Source, view: View) -> Figure:
     )
 
 
-def _traces(path: Path, was: Path, window: Window, view: View) -> list[Trace]:
+def _traces(path: Path, was: Path, window: Window) -> list[Trace]:
     cells = window.in_steps
     times = np.interp(path.steps, cells["first"], cells["time_first"]).astype(np.int64)
     x = window.x.of(path.steps, times)
     order = np.argsort(x, kind="stable")
-    points = broken(x[order], Gaps.of(window), held=True)
+    points = broken(x[order], window.gaps, held=True)
 
     def stepped(name: str, level: Floats, role: str, dash: str) -> Trace:
         said = [_scale(each) for each in level[order].tolist()]
         style = {"shape": "hv", "color": f"role:{role}", "width": 1.5, "dash": dash}
         mode = "lines" if len(points.x) > 1 else "lines+markers"
         keys = {"mode": mode, "hovertemplate": "%{text}", "line": style}
-        return points.line(level[order], view, said, name=name, **keys)
+        return points.line(level[order], window, said, name=name, **keys)
 
     unseen: Trace = {"line": {"shape": "hv", "width": 0}, "hoverinfo": "skip"}
     return [
         # The lower end, invisible, and the upper end, filled down to it.
-        points.line(path.low[order], view, **unseen, showlegend=False),
+        points.line(path.low[order], window, **unseen, showlegend=False),
         points.line(
-            path.high[order], view, **unseen, name="band", fill="tonexty", fillpattern=_HATCH
+            path.high[order], window, **unseen, name="band", fill="tonexty", fillpattern=_HATCH
         ),
         stepped("recorded", was.expected, "scale", "solid"),
         stepped("simulated", path.expected, "ink", "dash"),
@@ -134,18 +134,3 @@ def _form(setting: Setting) -> dict[str, Any]:
         "policy": setting.kind,
         "numbers": numbers,
     }
-
-
-CHART = Chart(
-    draw=simulated,
-    order=110,
-    reads="replay",
-    tab="whatif",
-    choices=(
-        "sim_policy",
-        "sim_init_scale",
-        "sim_growth_factor",
-        "sim_backoff_factor",
-        "sim_growth_interval",
-    ),
-)

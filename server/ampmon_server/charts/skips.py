@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ampmon_server.charts.parts.layout import empty, figure, why_no_updates, y_axis
-from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
-from ampmon_server.charts.parts.traces import Trace, markers, plot_x, typed
+from ampmon_server.charts.parts.chart import chart
+from ampmon_server.charts.parts.layout import figure, y_axis
+from ampmon_server.charts.parts.source import Figure
+from ampmon_server.charts.parts.traces import Trace, markers, tick
+from ampmon_server.charts.parts.window import Window, typed
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.words import count, percent, pruned, steps
 
@@ -18,78 +20,71 @@ from ampmon_server.model.words import count, percent, pruned, steps
 BAR_PIXELS = 8
 """The approximate width of a bar."""
 
-META = {
-    "title": "Skipped steps",
-    "definitions": {
+
+@chart(
+    title="Skipped steps",
+    needs="updates",
+    order=20,
+    choices=("rank",),
+    definitions={
         "skipped": "A step in which any optimizer on any rank found an inf or a NaN in its gradients "
         "and left the weights alone.",
         "step": "One scaler.update() after at least one scaler.step(): one iteration.",
     },
-}
-
-
-def skips(source: Source, view: View) -> Figure:
+)
+def skips(window: Window) -> Figure:
     """Draw every skip in the window, counted once. No count is estimated."""
-    window = cut(source, view)
-    if not len(window.updates):
-        return empty(META, why_no_updates(source, view))
-    columns, span = window.columns(window.updates, max(view.columns // BAR_PIXELS, 2))
+    columns, span = window.columns(window.updates, window.view.columns // BAR_PIXELS)
     top = max(int(columns["skipped"].max()), 1)
-    per_bar = int(columns["n"].max())
     return figure(
-        [_bars(window, columns, span, view)],
+        [_bars(window, columns, span)],
         window,
-        view,
         height=144,
         stacked=52,
-        meta={**META, "caption": _caption(window, per_bar)},
+        caption=_caption(window, int(columns["n"].max())),
         yaxis=y_axis(range=[0, 1.12 * top], tickformat=",d", **_count_ticks(top)),
         bargap=0,
     )
 
 
-def _bars(window: Window, columns: Cells, span: float, view: View) -> Trace:
+def _bars(window: Window, columns: Cells, span: float) -> Trace:
     """Draw bars over the columns that hold a skip, each as wide as the stretch of x that it counts.
 
     If x is not the step, a bar counts the whole cells that begin in its stretch.
     """
     held = columns[columns["skipped"] > 0]
     # A step is the centre of an interval of length 1; the user's own steps are points on a continuous axis.
-    half = span / 2 if view.x == "user" else (span - 1) / 2
+    half = span / 2 if window.view.x == "user" else (span - 1) / 2
     middles = np.floor_divide(window.x.at(held, "first"), span) * span + half
+    outline = {"width": 1, "color": "role:background"}
     return {
         "type": "bar",
         "name": "skipped steps",
-        "x": plot_x(middles, view),
+        "x": window.plot(middles),
         "y": typed(held["skipped"]),
-        "width": span / 1000 if view.x == "time" else span,
-        "marker": {
-            "color": "role:skip",
-            "opacity": 0.6,
-            "line": {"width": 1, "color": "role:background"},
-        },
+        "width": span / 1000 if window.view.x == "time" else span,
+        "marker": {"color": "role:skip", "opacity": 0.6, "line": outline},
         "text": [
             f"{steps(first, last)}<br>{_of(skipped, total)}"
-            for first, last, skipped, total in _rows(held, "first", "last", "skipped", "n")
+            for first, last, skipped, total in rows(held, "first", "last", "skipped", "n")
         ],
         "textposition": "none",
         "hoverinfo": "text",
     }
 
 
-def rug(window: Window, view: View, **keys: Any) -> list[Trace]:
+def rug(window: Window, **keys: Any) -> list[Trace]:
     """Mark the newest skip of each pixel column that holds one. The hover text has their number."""
     skipped = window.updates[window.updates["skipped"] > 0]
     if not len(skipped):
         return []
     said = [
         f"{steps(first, last)}<br>{count(number)} skipped"
-        for first, last, number in _rows(skipped, "skip_first", "skip_last", "skipped")
+        for first, last, number in rows(skipped, "skip_first", "skip_last", "skipped")
     ]
-    tick = {"symbol": "line-ns-open", "size": 10, "color": "role:skip", "line": {"width": 1.5}}
     keys |= {"customdata": typed(skipped["skipped"]), "showlegend": False}
-    x, y = plot_x(window.x.at(skipped, "skip"), view), [0] * len(skipped)
-    return [markers("skips", x, y, said, tick, **keys)]
+    x, y = window.plot(window.x.at(skipped, "skip")), [0] * len(skipped)
+    return [markers("skips", x, y, said, tick("skip", 10), **keys)]
 
 
 def _count_ticks(top: int) -> dict[str, list[int]]:
@@ -99,7 +94,7 @@ def _count_ticks(top: int) -> dict[str, list[int]]:
     return {"tickvals": list(range(0, top + 1, stride))}
 
 
-def _rows(cells: Cells, *names: str) -> Iterable[tuple[int, ...]]:
+def rows(cells: Cells, *names: str) -> Iterable[tuple[int, ...]]:
     """Iterate over fields of the cells as tuples: ten times as fast as over the cells themselves."""
     return zip(*(cells[name].tolist() for name in names), strict=True)
 
@@ -116,6 +111,3 @@ def _caption(window: Window, per_bar: int) -> str:
         return f"No step skipped in {where}: {total} of {total} applied.{gone}"
     bars = f" A bar counts up to {count(per_bar)} steps." if per_bar > 1 else ""
     return f"{_of(int(cell['skipped']), int(cell['n']))} in {where}.{bars}{gone}"
-
-
-CHART = Chart(draw=skips, order=20, choices=("rank",))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ampmon_server.charts.parts.layout import log2_scale
-from ampmon_server.charts.parts.source import Source, View, Window, cut
+from ampmon_server.charts.parts.source import Source, View
+from ampmon_server.charts.parts.window import Window, cut
 from ampmon_server.charts.scale import points
 from ampmon_server.model.aggregates import gradients
 from ampmon_server.model.aggregates.merging import Cells

@@ -8,66 +8,56 @@ from typing import Any
 
 import numpy as np
 
-from ampmon_server.charts.parts.layout import (
-    empty,
-    figure,
-    log_axis,
-    panel_label,
-    why_no_updates,
-    x_axis,
-    y_axis,
-)
-from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
-from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held
+from ampmon_server.charts.parts.chart import chart
+from ampmon_server.charts.parts.layout import figure, log_axis, panel_label, ticks, x_axis, y_axis
+from ampmon_server.charts.parts.source import Figure
+from ampmon_server.charts.parts.traces import Trace, band, broken
+from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Floats
 from ampmon_server.model.words import SPACE, magnitude_of, steps
-
-
-META = {
-    "title": "Time and memory",
-    "definitions": {
-        "time per step": "From one scaler.update() to the next, by the monotonic clock: data loading, evaluation and "
-        "checkpoints included. The line is the mean of a column of pixels, and the band reaches up "
-        "to the longest.",
-        "peak memory": "The most memory allocated on the device, from torch.cuda.max_memory_allocated(), read when a "
-        "gradient is sampled. Not available on a CPU.",
-    },
-}
 
 
 _TIMES = {"d": 86400.0, "h": 3600.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 _SIZES = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1.0}
 
 
-def timing(source: Source, view: View) -> Figure:
+@chart(
+    title="Time and memory",
+    needs="updates",
+    order=130,
+    tab="system",
+    choices=("rank",),
+    definitions={
+        "time per step": "From one scaler.update() to the next, by the monotonic clock: data loading, evaluation and "
+        "checkpoints included. The line is the mean of a column of pixels, and the band reaches up "
+        "to the longest.",
+        "peak memory": "The most memory allocated on the device, from torch.cuda.max_memory_allocated(), read when a "
+        "gradient is sampled. Not available on a CPU.",
+    },
+)
+def timing(window: Window) -> Figure | str:
     """Draw the mean and the longest time of each pixel column on a log axis and, below, the peak memory if known."""
-    window = cut(source, view)
-    if not len(window.updates):
-        return empty(META, why_no_updates(source, view))
     cells = window.updates
     timed = cells[(cells["timed"] > 0) & (cells["duration_ns"] > 0)]
     measured = cells[cells["memory_peak"] > 0]
     if not len(timed) and not len(measured):
-        return empty(META, "No step time yet: it is measured from the second step of a process on.")
-    both = len(measured) > 0
-    traces = _times(timed, window, view) if len(timed) else []
-    traces += [_memory(measured, window, view)] if both else []
-    made = figure(
+        return "No step time yet: it is measured from the second step of a process on."
+    traces = _times(timed, window) if len(timed) else []
+    below: dict[str, Any] = {}
+    if both := len(measured) > 0:
+        traces.append(_memory(measured, window))
+        labels = [panel_label("time per step", 1), panel_label("peak memory", 0.46)]
+        below = {"yaxis2": _memory_axis(measured), "annotations": labels}
+    return figure(
         traces,
         window,
-        view,
         height=272 if both else 176,
-        meta={**META, "caption": _caption(timed, measured)},
-        xaxis={**x_axis(window, view), "anchor": "y2" if both else "y"},
+        caption=_caption(timed, measured),
+        xaxis={**x_axis(window), "anchor": "y2" if both else "y"},
         yaxis=_time_axis(timed, [0.52, 0.94] if both else [0, 1]),
-        annotations=[panel_label("time per step", 1), panel_label("peak memory", 0.46)]
-        if both
-        else [],
+        **{"annotations": [], **below},
     )
-    if both:
-        made["layout"]["yaxis2"] = _memory_axis(measured)
-    return made
 
 
 def _mean(cells: Cells) -> Floats:
@@ -75,39 +65,31 @@ def _mean(cells: Cells) -> Floats:
     return np.asarray(cells["duration_ns"] / cells["timed"] / 1e9, np.float64)
 
 
-def _times(cells: Cells, window: Window, view: View) -> list[Trace]:
+def _times(cells: Cells, window: Window) -> list[Trace]:
     mean, most = _mean(cells), cells["duration_max_ns"] / 1e9
     said = [
         f"{where}: {_seconds(each)}" + (f"<br>the longest {_seconds(top)}" if top > each else "")
         for where, each, top in zip(_where(cells), mean.tolist(), most.tolist(), strict=True)
     ]
-    line = _line("time per step", cells, mean, said, window, view)
+    line = _line("time per step", cells, mean, said, window)
     if not (most > mean).any():
         return [line]
-    around: dict[str, Any] = {"name": "to the longest", "fillcolor": "role:accent", "opacity": 0.2}
-    return [band(*held(window.x.at(cells, "first"), window), mean, most, view, **around), line]
+    fill: Trace = {"name": "to the longest", "fillcolor": "role:accent", "opacity": 0.2}
+    return [band(*window.held(window.x.at(cells, "first")), mean, most, window, **fill), line]
 
 
-def _memory(cells: Cells, window: Window, view: View) -> Trace:
+def _memory(cells: Cells, window: Window) -> Trace:
     peak = cells["memory_peak"].astype(np.float64)
     peaks = zip(_where(cells), peak.tolist(), strict=True)
     said = [f"{where}: {_bytes(each)}" for where, each in peaks]
-    return _line("peak memory", cells, peak, said, window, view, yaxis="y2")
+    return {**_line("peak memory", cells, peak, said, window), "yaxis": "y2"}
 
 
-def _line(
-    name: str, cells: Cells, y: Floats, said: list[str], window: Window, view: View, **keys: Any
-) -> Trace:
-    return broken(window.x.at(cells, "first"), Gaps.of(window), held=False).line(
-        y,
-        view,
-        said,
-        name=name,
-        mode="lines" if len(cells) > 1 else "markers",
-        line={"shape": "hv", "color": "role:accent", "width": 1.5},
-        hoverinfo="text",
-        **keys,
-    )
+def _line(name: str, cells: Cells, y: Floats, said: list[str], window: Window) -> Trace:
+    style = {"shape": "hv", "color": "role:accent", "width": 1.5}
+    mode = "lines" if len(cells) > 1 else "markers"
+    points = broken(window.x.at(cells, "first"), window.gaps)
+    return points.line(y, window, said, name=name, mode=mode, line=style, hoverinfo="text")
 
 
 def _where(cells: Cells) -> list[str]:
@@ -125,9 +107,8 @@ def _time_axis(cells: Cells, domain: list[float]) -> dict[str, Any]:
 
 def _memory_axis(cells: Cells) -> dict[str, Any]:
     top = 1.15 * float(cells["memory_peak"].max())
-    ticks = [0, 0.5 * top / 1.15, top / 1.15]
-    labels = {"tickvals": ticks, "ticktext": [_bytes(each) for each in ticks]}
-    return y_axis(range=[0, top], domain=[0, 0.4], **labels)
+    named = ticks([0, 0.5 * top / 1.15, top / 1.15], _bytes)
+    return y_axis(range=[0, top], domain=[0, 0.4], **named)
 
 
 def _seconds(seconds: float) -> str:
@@ -159,6 +140,3 @@ def _caption(timed: Cells, measured: Cells) -> str:
     else:
         said.append("Peak memory is unknown: only CUDA devices report it.")
     return " ".join(said)
-
-
-CHART = Chart(draw=timing, order=130, tab="system", choices=("rank",))

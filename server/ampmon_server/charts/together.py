@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
+from ampmon_server.charts.parts.chart import NO_USER_STEPS, nothing_here, titled
 from ampmon_server.charts.parts.layout import (
-    NO_USER_STEPS,
     beside,
     escaped,
     figure,
     legend_top,
-    nothing_here,
     shortened,
+    ticks,
     x_axis,
 )
-from ampmon_server.charts.parts.source import Figure, Source, View, Window
+from ampmon_server.charts.parts.source import Figure, Source, View
 from ampmon_server.charts.parts.traces import Trace
+from ampmon_server.charts.parts.window import Window, cut
 from ampmon_server.model.aggregates.departure import BaselineBand, Departure
+from ampmon_server.model.aggregates.gradients import empty as no_gradients
+from ampmon_server.model.aggregates.merging import aligned_span
+from ampmon_server.model.aggregates.updates import empty as no_updates
 
 
 RUNS_MAX, COLOURS = 20, 8
@@ -90,6 +94,27 @@ class Compared:
         }
 
 
+ComparedChart: TypeAlias = Callable[[Sequence[Compared], View], Figure]
+
+
+def side_by_side(
+    title: str, definitions: Mapping[str, str]
+) -> Callable[[Callable[[Sequence[Compared], View], Figure | str]], ComparedChart]:
+    """Declare a chart of several runs, drawn by a function that returns a figure, or why it drew nothing."""
+
+    def declare(draw: Callable[[Sequence[Compared], View], Figure | str]) -> ComparedChart:
+        return lambda runs, view: titled(title, definitions, draw(runs, view))
+
+    return declare
+
+
+def frame_of(ends: Sequence[tuple[int, float]], view: View) -> Window:
+    """Return an empty window around windows with these ends."""
+    low, high = min((low for low, _ in ends), default=0), max((high for _, high in ends), default=0)
+    span = aligned_span(low, high, view.columns)
+    return replace(cut(Source(no_updates(), no_gradients()), view), low=low, high=high, span=span)
+
+
 def nothing_of(runs: Sequence[Compared], view: View, what: str, before: str) -> str:
     """Explain why nothing of any run is drawn."""
     if all(ownless(run, view) for run in runs):
@@ -122,9 +147,7 @@ def chart(
     traces: list[Trace],
     runs: Sequence[Compared],
     frame: Window,
-    view: View,
     *,
-    height: int,
     anchor: str = "y",
     **layout: Any,
 ) -> Figure:
@@ -132,15 +155,14 @@ def chart(
 
     A phone has no room for labels beside the plot, so it gets a legend if that fits above (`NAMED_MAX`).
     """
+    view = frame.view
     named = [run.label for run in runs] if view.narrow and len(runs) <= NAMED_MAX else []
     if view.narrow:
         layout["annotations"] = []
-    axis = x_axis(frame, view) | {"anchor": anchor}
+    axis = x_axis(frame) | {"anchor": anchor}
     return figure(
         traces,
         frame,
-        view,
-        height=height,
         top=legend_top(named, view),
         showlegend=bool(named),
         hovermode="closest",
@@ -194,15 +216,14 @@ def elapsed(frame: Window) -> dict[str, Any]:
     """Return an axis of the time since each run's start, in ms, with ticks at round times."""
     length = max(frame.high - frame.low, 1)
     stride = next((each for each in _STRIDES if length / each <= 8), _STRIDES[-1])
-    first = math.ceil(frame.low / stride)
-    ticks = [each * stride for each in range(first, math.floor(frame.high / stride) + 1)]
+    strides = range(math.ceil(frame.low / stride), math.floor(frame.high / stride) + 1)
+    name_at = {each * stride / 1000: _duration(each * stride / _SECOND) for each in strides}
     pad = length / 400
     return {
         "type": "linear",
         "range": [(frame.low - pad) / 1000, (frame.high + pad) / 1000],
         "title": {"text": "time since the start of each run", "standoff": 4},
-        "tickvals": [tick / 1000 for tick in ticks],
-        "ticktext": [_duration(tick / _SECOND) for tick in ticks],
+        **ticks(name_at, name_at.__getitem__),
         "tickformat": "",
         "unifiedhovertitle": {"text": "%{x|elapsed} since the start"},
     }

@@ -13,10 +13,13 @@ import numpy as np
 
 from ampmon.numerics.histogram import SMALL_CLASSES
 from ampmon_server.analysis.flushed import Flushed
-from ampmon_server.charts.parts.layout import beside, empty, figure, why_no_samples, y_axis
+from ampmon_server.charts.parts.chart import chart, why_no_samples
+from ampmon_server.charts.parts.layout import beside, figure, y_axis
+from ampmon_server.charts.parts.layout import ticks as ticks_at
 from ampmon_server.charts.parts.samples import GRID_DEFINITION, JudgedGradients, Place, judge, scope
-from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
-from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, each_once, held, line
+from ampmon_server.charts.parts.source import Figure
+from ampmon_server.charts.parts.traces import Trace, band, broken, dotted, each_once, line
+from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.aggregates.gradients import SHARES
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, percent, within
@@ -66,9 +69,14 @@ _HATCH: Mapping[str, Any] = {
     },
 }
 
-META = {
-    "title": "Gradient lost in fp16",
-    "definitions": {
+
+@chart(
+    title="Gradient lost in fp16",
+    order=40,
+    reads="newest",
+    choices=("rank",),
+    sampled=True,
+    definitions={
         "normal": "Elements that fp16 holds with full precision: 2⁻¹⁴ and above.",
         "subnormal": "From 2⁻²⁴ to below 2⁻¹⁴: the smaller the value, the fewer bits fp16 keeps.",
         "below range": "Not zero, but below 2⁻²⁴, fp16's smallest number: possible only for gradients computed in "
@@ -84,57 +92,51 @@ META = {
         "between runs of 16 neighbours in the sample.",
         "fp16-representable": GRID_DEFINITION,
     },
-}
-
-
-def underflow(source: Source, view: View) -> Figure:
+)
+def underflow(window: Window) -> Figure | str:
     """Draw shares at sampled updates. Lines keep the extremes of each column; the normal share is only in the words."""
-    window = cut(source, view)
-    judged = judge(window, view)
+    judged = judge(window)
     if judged is None:
-        return empty(META, why_no_samples(window, source, view))
-    classes = judged.classes()
+        return why_no_samples(window)
+    source, narrow, classes = window.source, window.view.narrow, judged.classes()
     drawn = [fate for fate in LOST if fate.always or getattr(classes, fate.field).any()]
     floor, top = _decades(judged, drawn)
-    lines = [_line(fate, judged, floor, window, view) for fate in drawn]
-    bands = [_band(fate, judged, floor, window, view) for fate in drawn]
+    lines = [_line(fate, judged, floor) for fate in drawn]
+    bands = [_band(fate, judged, floor) for fate in drawn if _has_band(fate, judged)]
     gone = source.flushed if judged.side == "on" else None
     if gone is not None and not gone.plausible:
         gone = None  # the data moved the zeros, not the scale
     if gone is not None:
-        lines += _flushed(gone, judged, floor, window, view)
+        lines += _flushed(gone, judged, floor)
     gone_caption = _flushed_caption(source.flushed, judged) if source.newest else ""
-    held = {**_line(HELD, judged, floor, window, view), "mode": "none"}
+    held = {**_line(HELD, judged, floor), "mode": "none"}
     return figure(
-        [held, *filter(None, bands), *lines],
+        [held, *bands, *lines],
         window,
-        view,
         height=256,
         stacked=132,
-        top=32 if view.narrow else 8,
-        meta={**META, "caption": _caption([HELD, *drawn], judged) + gone_caption},
+        top=32 if narrow else 8,
+        caption=_caption([HELD, *drawn], judged) + gone_caption,
         hovermode="x unified",
         yaxis=y_axis(range=[floor, top], **ticks(floor, top)),
-        annotations=_line_labels(drawn, judged, gone, (floor, top), view),
-        showlegend=view.narrow,
+        annotations=_line_labels(drawn, judged, gone, (floor, top)),
+        showlegend=narrow,
     )
 
 
-def _line(
-    fate: ElementClass, judged: JudgedGradients, floor: float, window: Window, view: View
-) -> Trace:
+def _line(fate: ElementClass, judged: JudgedGradients, floor: float) -> Trace:
     """Draw each column's first, last, least and greatest share. The newest is held to the end of the window."""
+    window = judged.window
     x, share, column = _points(fate, judged)
     x, share, column = (np.append(each, each[-1]) for each in (x, share, column))
     x[-1] = window.high
-    return broken(x, Gaps.of(window), held=True).line(
-        _height(share, floor),
-        view,
+    return broken(x, window.gaps, held=True).line(
+        height_of(share, floor),
+        window,
         _said(fate, share, judged, column),
         name=fate.word,
-        mode="lines+markers" if len(x) <= 60 else "lines",
         line={"shape": "hv", "width": 1.5, "color": f"role:{fate.role}"},
-        marker={"size": 4},
+        **dotted(len(x)),
         showlegend=fate is not HELD,
         hovertemplate="%{text}",
     )
@@ -150,10 +152,15 @@ def _points(fate: ElementClass, judged: JudgedGradients) -> tuple[Ints | Floats,
     return at[kept], shares[kept], np.nonzero(kept)[0]
 
 
+def _has_band(fate: ElementClass, judged: JudgedGradients) -> bool:
+    """Whether shares of a class have an interval, since only some of the elements were sampled."""
+    return fate.field in SMALL_CLASSES and judged.sampled
+
+
 def _said(fate: ElementClass, share: Floats, judged: JudgedGradients, column: Ints) -> list[str]:
     """Return the hover text of each share, with the 95 % interval of its column's samples if there is one."""
     shares = [percent(part) for part in share.tolist()]
-    if fate.field not in SMALL_CLASSES or not judged.sampled:
+    if not _has_band(fate, judged):
         return shares
     low, high = (judged.of(end)[column, fate.place] for end in ("low", "high"))
     return [
@@ -162,26 +169,16 @@ def _said(fate: ElementClass, share: Floats, judged: JudgedGradients, column: In
     ]
 
 
-def _band(
-    fate: ElementClass, judged: JudgedGradients, floor: float, window: Window, view: View
-) -> Trace | None:
-    """Draw the 95 % intervals of a column's samples around a line; None if the line is exact."""
-    if fate.field not in SMALL_CLASSES or not judged.sampled:
-        return None
-    low, high = (_height(judged.of(end)[:, fate.place], floor) for end in ("low", "high"))
-    return band(
-        *held(judged.x, window),
-        low,
-        high,
-        view,
-        name=f"{fate.word}, {percent(0.95)}",
-        fillcolor=f"role:{fate.role}",
-        opacity=0.2,
-    )
+def _band(fate: ElementClass, judged: JudgedGradients, floor: float) -> Trace:
+    """Draw the 95 % intervals of a column's samples around a line."""
+    low, high = (height_of(judged.of(end)[:, fate.place], floor) for end in ("low", "high"))
+    name, fill = f"{fate.word}, {percent(0.95)}", f"role:{fate.role}"
+    pieces = judged.pieces
+    return band(*pieces, low, high, judged.window, name=name, fillcolor=fill, opacity=0.2)
 
 
-def _height(share: Floats, floor: float) -> Floats:
-    """log10 of a share. A share of zero is on the floor."""
+def height_of(share: Floats, floor: float) -> Floats:
+    """Return log10 of a share. A share of zero is on the floor."""
     with np.errstate(divide="ignore"):
         heights: Floats = np.maximum(np.log10(share), floor)
     return heights
@@ -201,29 +198,25 @@ def ticks(floor: float, top: float) -> dict[str, Any]:
     """Return ticks for an axis of log10 of shares: whole decades up to ``top``, and 0 % at the ``floor``."""
     decades = np.arange(floor + 1, np.floor(top) + 1)
     stride = 2 if len(decades) > 4 else 1
-    shown = decades[::-1][::stride][::-1]
-    return {
-        "tickvals": [floor, *shown.tolist()],
-        "ticktext": ["0 %", *(percent(10.0**decade) for decade in shown)],
-    }
+    shown = decades[::-1][::stride][::-1].tolist()
+    return ticks_at([floor, *shown], lambda at: "0 %" if at == floor else percent(10.0**at))
 
 
-def _flushed(
-    gone: Flushed, judged: JudgedGradients, floor: float, window: Window, view: View
-) -> list[Trace]:
+def _flushed(gone: Flushed, judged: JudgedGradients, floor: float) -> list[Trace]:
     """Draw the estimate and its bounds along the newest columns of samples, which have the scale of the estimate."""
     scales = np.stack([judged.cells["scale_first"], judged.cells["scale_last"]])
     other = np.flatnonzero((scales != scales[1, -1]).any(0))
     # The newest column is drawn even if some of its samples have an older scale.
     begins = min(int(other[-1]) + 1 if len(other) else 0, len(judged.cells) - 1)
-    left, right = (end[begins:] for end in held(judged.x, window))
-    heights = _height(np.array([gone.low, gone.estimate, gone.high]), floor)
+    left, right = (end[begins:] for end in judged.pieces)
+    heights = height_of(np.array([gone.low, gone.estimate, gone.high]), floor)
     low, at, high = (np.full(len(left), each) for each in heights)
     said = [f"≈ {_estimate(gone)}"] * len(left)
     dashed = {"color": "role:zero", "width": 1.5, "dash": "dash"}
+    bounds = {"name": "flushed, its bounds", "opacity": 0.5, **_HATCH}
     return [
-        band(left, right, low, high, view, name="flushed, its bounds", opacity=0.5, **_HATCH),
-        line(left, right, at, view, said, name="flushed", line=dashed),
+        band(left, right, low, high, judged.window, **bounds),
+        line(left, right, at, judged.window, said, name="flushed", line=dashed),
     ]
 
 
@@ -250,9 +243,9 @@ def _line_labels(
     judged: JudgedGradients,
     gone: Flushed | None,
     ends: tuple[float, float],
-    view: View,
 ) -> list[dict[str, Any]]:
     """Label each line at its right end with its name and newest share. Labels move if they would overlap."""
+    view = judged.window.view
     if view.narrow:
         return []
     newest = judged.newest.of("last_share")[0].tolist()
@@ -263,7 +256,7 @@ def _line_labels(
     gap = (top - floor) * 0.11
     labels, lowest = [], floor
     for share, words, role in sorted(named):
-        at = max(float(_height(np.array([share]), floor)[0]), lowest)
+        at = max(float(height_of(np.array([share]), floor)[0]), lowest)
         labels.append(beside(at, words + percent(share), role, view))
         lowest = at + gap
     return labels
@@ -276,15 +269,6 @@ def _caption(drawn: list[ElementClass], judged: JudgedGradients) -> str:
     said = [f"{within(shares[fate.place], errors.get(fate.field))} {fate.word}" for fate in drawn]
     words = f"{', '.join(said)} at step {count(int(newest.of('last')[0]))}. {scope(judged)}"
     most = int(judged.of("samples").max())
-    if most > 1:
-        words += (
-            f" Up to {count(most)} samples share a column: the extremes of their shares are drawn."
-        )
-    return (
-        f"{words} Estimated from a sample: ± is the standard error."
-        if any(errors.values())
-        else words
-    )
-
-
-CHART = Chart(draw=underflow, order=40, reads="newest", choices=("rank",), sampled=True)
+    shared = f" Up to {count(most)} samples share a column: the extremes of their shares are drawn."
+    sampled = " Estimated from a sample: ± is the standard error."
+    return words + (shared if most > 1 else "") + (sampled if any(errors.values()) else "")

@@ -15,20 +15,23 @@ import numpy as np
 from ampmon.numerics.formats import BF16, FP16
 from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.analysis.whatif import FORMATS, LEVELS, Curve, best, curve, room
+from ampmon_server.charts.parts.chart import chart
 from ampmon_server.charts.parts.layout import (
     FONT,
     HAIRLINE_AXIS,
     choice,
-    empty,
     figure,
     label,
     legend_top,
     powers_of_two,
+    ticks,
     upright,
     y_axis,
 )
-from ampmon_server.charts.parts.source import Chart, Figure, ScaleSource, Source, View, cut
-from ampmon_server.charts.parts.traces import Trace, typed
+from ampmon_server.charts.parts.source import Figure, ScaleSource, View
+from ampmon_server.charts.parts.traces import Trace
+from ampmon_server.charts.parts.window import Window, typed
+from ampmon_server.charts.underflow import height_of
 from ampmon_server.model.series import Floats
 from ampmon_server.model.words import SPACE, percent, steps, two_to
 
@@ -41,25 +44,9 @@ FLOOR = -6.0
 
 _FP16, _BF16 = FP16.name.lower(), BF16.name.lower()
 
-NAMES = {"fp16": "fp16", "bf16": "bf16", "e4m3": "fp8 E4M3", "e5m2": "fp8 E5M2"}
+_HATCH = {"shape": "/", "size": 4, "solidity": 0.2}
 
-META = {
-    "title": "What if: another loss scale or format",
-    "definitions": {
-        "flushed to zero": "Values so small that the format turns them into zero. Values that are zero at any scale "
-        "are not counted, as far as the run can tell them apart.",
-        "subnormal": "The smaller the value, the fewer bits the format keeps.",
-        "overflow": "Values beyond the format's largest number: one is enough to skip the step. Gradients of "
-        "activations are larger than those of weights and overflow first, so the real limit lies lower.",
-        "band": "From the least to the most that the histograms allow, widened by the measured error of such "
-        "estimates: 95 % of 3136 pairs of scales lie within.",
-        "measured": "A dot marks today's scale, where nothing is estimated. The lines are estimates for other scales, "
-        "and may miss the dot.",
-        "headroom": "Bits between the largest value seen and the format's largest number.",
-        "limit": f"The largest power of two that leaves {HEADROOM:.0f} bit of headroom.",
-        "recommended": "The scale that the run's recommendation sets.",
-    },
-}
+NAMES = {"fp16": "fp16", "bf16": "bf16", "e4m3": "fp8 E4M3", "e5m2": "fp8 E5M2"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +72,46 @@ LOSSES = (
 )
 
 
-def whatif(source: Source, view: View) -> Figure:
+@chart(
+    title="What if: another loss scale or format",
+    order=100,
+    reads="scales",
+    tab="whatif",
+    choices=("format", "parameter", "whatif_scale"),
+    sampled=True,
+    own_axis=True,
+    definitions={
+        "flushed to zero": "Values so small that the format turns them into zero. Values that are zero at any scale "
+        "are not counted, as far as the run can tell them apart.",
+        "subnormal": "The smaller the value, the fewer bits the format keeps.",
+        "overflow": "Values beyond the format's largest number: one is enough to skip the step. Gradients of "
+        "activations are larger than those of weights and overflow first, so the real limit lies lower.",
+        "band": "From the least to the most that the histograms allow, widened by the measured error of such "
+        "estimates: 95 % of 3136 pairs of scales lie within.",
+        "measured": "A dot marks today's scale, where nothing is estimated. The lines are estimates for other scales, "
+        "and may miss the dot.",
+        "headroom": "Bits between the largest value seen and the format's largest number.",
+        "limit": f"The largest power of two that leaves {HEADROOM:.0f} bit of headroom.",
+        "recommended": "The scale that the run's recommendation sets.",
+    },
+)
+def whatif(window: Window) -> Figure | str:
     """Draw bands of what is lost at each scale in one format, and mark the scales of `_Marks`."""
-    asked = source.scales
+    asked, view = window.source.scales, window.view
     if asked is None:
-        return empty(META, f"Nothing to shift: {source.why_none}.")
+        return f"Nothing to shift: {window.source.why_none}."
     at = _Marks.of(asked)
+    marked = list(at.drawn())
     shares = curve(asked.gradient, asked.gone, FORMATS[asked.format])
-    words = [loss.word for loss in LOSSES]
+    decades = [FLOOR, *range(int(FLOOR) + 1, 1)]
+    named = ticks(decades, lambda at: "0 %" if at == FLOOR else percent(10.0**at))
     return figure(
         [trace for loss in LOSSES for trace in _traces(loss, shares, at.measured)],
-        cut(source, view),
-        view,
+        window,
         height=344,
-        top=legend_top(words, view),
+        top=legend_top([loss.word for loss in LOSSES], view),
+        caption=_caption(asked),
         meta={
-            **META,
-            "caption": _caption(asked),
             "choices": [choice("format", "Format", asked.format, list(NAMES.items()))],
             "slider": {"low": LEVELS[0], "high": LEVELS[-1], "value": at.chosen},
             "sentence": _sentence(asked, shares, at),
@@ -112,9 +122,9 @@ def whatif(source: Source, view: View) -> Figure:
         showlegend=True,
         dragmode=False,
         xaxis=_x_axis(view),
-        yaxis=y_axis(range=[FLOOR, 0.9], **_ticks()),
-        shapes=[line for line, _ in at.drawn()],
-        annotations=[label for _, label in at.drawn()],
+        yaxis=y_axis(range=[FLOOR, 0.9], **named),
+        shapes=[line for line, _ in marked],
+        annotations=[label for _, label in marked],
     )
 
 
@@ -169,91 +179,53 @@ def _label(level: int, text: str, row: int) -> dict[str, Any]:
 
 
 def _traces(loss: LossKind, shares: Curve, measured: int | None) -> list[Trace]:
-    """Draw the bounds at other scales, and the measured share as a dot: joined, it would be a hole in the line."""
+    """Draw the most that is lost at other scales as a line, filled down to the least, and the measured share as a dot.
+
+    Joined with the line, the dot would be a hole in it.
+    """
     low, high = loss.ends(shares)
     x = np.log2(np.array(shares.scale))
     known = (x == measured) & (low == high)
-    bounds = _band(loss, x[~known], low[~known], high[~known])
-    return [*bounds, _dot(loss, x[known], high[known])] if known.any() else bounds
-
-
-def _dot(loss: LossKind, x: Floats, share: Floats) -> Trace:
-    return {
-        "type": "scatter",
-        "name": f"{loss.word}, measured",
-        "mode": "markers",
-        "marker": {"symbol": "circle", "size": 9, "color": f"role:{loss.role}"},
-        "x": typed(x),
-        "y": typed(_height(share)),
-        "text": [percent(each) for each in share.tolist()],
-        "hovertemplate": f"at 2<sup>%{{x:d}}</sup><br>{loss.word}: %{{text}}, measured<extra></extra>",
-        "legendgroup": loss.field,
-        "showlegend": False,
-        "cliponaxis": False,
-    }
-
-
-def _band(loss: LossKind, x: Floats, low: Floats, high: Floats) -> list[Trace]:
-    """Draw the most that is lost as a line, filled down to the least."""
-    said = [_between(*ends) for ends in zip(low.tolist(), high.tolist(), strict=True)]
-    line = {"color": f"role:{loss.role}", "width": 2, "dash": loss.dash}
-    common: Trace = {
-        "type": "scatter",
-        "mode": "lines",
-        "x": typed(x),
-        "legendgroup": loss.field,
-        # The page reads values only at these scales, because a measured share may be between them.
-        "meta": {"exact": True},
-    }
-    return [
-        {
-            **common,
-            "y": typed(_height(low)),
-            "line": {"width": 0},
-            "hoverinfo": "skip",
-            "showlegend": False,
-        },
-        {
-            **common,
-            "name": loss.word,
-            "y": typed(_height(high)),
-            "line": line,
-            "fill": "tonexty",
-            "fillpattern": {
-                "fgcolor": f"role:{loss.role}",
-                "fgopacity": 0.35,
-                "shape": "/",
-                "size": 4,
-                "solidity": 0.2,
-            },
-            "text": said,
-            "hovertemplate": f"at 2<sup>%{{x:d}}</sup><br>{loss.word}: %{{text}}<extra></extra>",
-        },
+    there = ~known
+    said = [_between(*ends) for ends in zip(low[there].tolist(), high[there].tolist(), strict=True)]
+    # The page reads values only at these scales, because a measured share may be between them.
+    exact = {"mode": "lines", "meta": {"exact": True}}
+    hidden = {"line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
+    style = {"color": f"role:{loss.role}", "width": 2, "dash": loss.dash}
+    hatch = {"fgcolor": f"role:{loss.role}", "fgopacity": 0.35, **_HATCH}
+    fill = {"name": loss.word, "line": style, "fill": "tonexty", "fillpattern": hatch}
+    traces = [
+        {**_points(loss, x[there], low[there]), **exact, **hidden},
+        {**_points(loss, x[there], high[there]), **exact, **fill, **_hover(loss, said)},
     ]
+    if known.any():
+        said = [percent(each) for each in high[known].tolist()]
+        marker = {"symbol": "circle", "size": 9, "color": f"role:{loss.role}"}
+        dot: Trace = {"mode": "markers", "name": f"{loss.word}, measured", "marker": marker}
+        beside = {"showlegend": False, "cliponaxis": False}
+        points = _points(loss, x[known], high[known])
+        traces.append({**points, **dot, **beside, **_hover(loss, said, ", measured")})
+    return traces
 
 
-def _height(share: Floats) -> Floats:
-    with np.errstate(divide="ignore"):
-        return np.maximum(np.log10(share), FLOOR).astype(np.float32)
+def _points(loss: LossKind, x: Floats, share: Floats) -> Trace:
+    y = typed(height_of(share, FLOOR).astype(np.float32))
+    return {"type": "scatter", "x": typed(x), "y": y, "legendgroup": loss.field}
 
 
-def _ticks() -> dict[str, Any]:
-    decades = range(int(FLOOR) + 1, 1)
-    return {
-        "tickvals": [FLOOR, *decades],
-        "ticktext": ["0 %", *(percent(10.0**decade) for decade in decades)],
-    }
+def _hover(loss: LossKind, said: list[str], how: str = "") -> dict[str, Any]:
+    hover = f"at 2<sup>%{{x:d}}</sup><br>{loss.word}: %{{text}}{how}<extra></extra>"
+    return {"text": said, "hovertemplate": hover}
 
 
 def _x_axis(view: View) -> dict[str, Any]:
-    ticks = powers_of_two(LEVELS[0], LEVELS[-1], at_most=6 if view.narrow else 21)
     return {
         "range": [LEVELS[0], LEVELS[-1]],
         "fixedrange": True,
         **HAIRLINE_AXIS,
         "title": {"text": "scale", "standoff": 4, "font": {"family": FONT}},
         "unifiedhovertitle": {"text": "at 2<sup>%{x:d}</sup>"},
-        **ticks,
+        **powers_of_two(LEVELS[0], LEVELS[-1], at_most=6 if view.narrow else 21),
     }
 
 
@@ -285,16 +257,14 @@ def _sentence(asked: ScaleSource, shares: Curve, at: _Marks) -> str:
 
 
 def _compared(asked: ScaleSource, shares: Curve, at: _Marks) -> str:
-    would = _losses_at(asked, shares, at.chosen)
+    would, chosen, now = _losses_at(asked, shares, at.chosen), two_to(at.chosen), two_to(at.today)
     if asked.format != _FP16:
-        now = replace(asked, format=_FP16)
-        today = curve(asked.gradient, asked.gone, FP16)
-        would = f"in {NAMES[asked.format]}: {would}. Today, at {two_to(at.today)} in fp16: "
-        today_words = _losses_at(now, today, at.today)
-        return f"At {two_to(at.chosen)} {would}{today_words}."
+        in_fp16 = replace(asked, format=_FP16)
+        today = _losses_at(in_fp16, curve(asked.gradient, asked.gone, FP16), at.today)
+        return f"At {chosen} in {NAMES[asked.format]}: {would}. Today, at {now} in fp16: {today}."
     if at.chosen == at.today:
-        return f"At {two_to(at.chosen)}, as today: {would}."
-    return f"At {two_to(at.chosen)}: {would}. Today, at {two_to(at.today)}: {_losses_at(asked, shares, at.today)}."
+        return f"At {chosen}, as today: {would}."
+    return f"At {chosen}: {would}. Today, at {now}: {_losses_at(asked, shares, at.today)}."
 
 
 def _losses_at(asked: ScaleSource, shares: Curve, level: int) -> str:
@@ -341,14 +311,3 @@ def _standing(asked: ScaleSource, at: _Marks) -> dict[str, str]:
         return {"standing": "", "code": ""}
     same = at.chosen == at.recommended if asked.format == _FP16 else "bfloat16" in advised.code
     return {"standing": advised.standing(same=same), "code": "" if same else code}
-
-
-CHART = Chart(
-    draw=whatif,
-    order=100,
-    reads="scales",
-    tab="whatif",
-    choices=("format", "parameter", "whatif_scale"),
-    sampled=True,
-    own_axis=True,
-)

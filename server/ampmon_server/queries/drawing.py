@@ -7,7 +7,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from ampmon_server.charts import (
-    CHARTS,
+    FIGURES,
     PANELS_MAX,
     Figure,
     ParameterSource,
@@ -19,7 +19,7 @@ from ampmon_server.charts import (
 )
 from ampmon_server.charts.parameter import COLUMN_PIXELS as HISTORY_PIXELS
 from ampmon_server.charts.parameters import COLUMN_PIXELS, fields
-from ampmon_server.charts.parts.source import Reads
+from ampmon_server.charts.parts.chart import Reads
 from ampmon_server.model.aggregates import gradients
 from ampmon_server.model.aggregates.parameters import empty as no_cells
 from ampmon_server.model.aggregates.updates import empty
@@ -50,10 +50,10 @@ _FIRST = {"loss": 0, "lr": 1}
 
 def draw(store: Store, run_id: UUID, name: str, asked: ChartRequest) -> Figure:
     """Draw the chart ``name`` of a run. Raises NotFound if the chart, the run or the stream does not exist."""
-    chart = CHARTS.get(name)
+    chart = FIGURES.get(name)
     if chart is None:
-        raise NotFound(f"There is no figure {name!r}; there are {', '.join(CHARTS)}.")
-    return chart.draw(_READERS[chart.reads](store, run_id, asked), asked.view)
+        raise NotFound(f"There is no figure {name!r}; there are {', '.join(FIGURES)}.")
+    return chart(_READERS[chart.reads](store, run_id, asked), asked.view)
 
 
 def _steps(asked: ChartRequest) -> Extent:

@@ -6,16 +6,17 @@ Colours are role names: "role:ink". web/roles.json has the colour of each role i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from ampmon_server.analysis.whatif import FORMATS
-from ampmon_server.charts.parts.source import Axis, Figure, Source, View, Window
+from ampmon_server.charts.parts.source import Axis, Figure, View
 from ampmon_server.charts.parts.traces import Trace, shades
+from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.series import Floats
-from ampmon_server.model.words import count, steps
 
 
 # All charts have the same margins, so a step is at the same place in all of them.
@@ -27,7 +28,6 @@ MARGIN_NARROW = 24
 STACKED_TOP = 6
 """Pixels above a stacked plot, for half of a mark or of a label at its upper edge."""
 
-NO_USER_STEPS = "No logged step. Pass one with ampmon.log({...}, step=...), such as the epoch."
 DEAD = -128
 """log2 of the largest dead scale: from here down, 1/scale is not finite in fp32."""
 ENDLESS = 128
@@ -79,22 +79,24 @@ LOOK: Mapping[str, Any] = {
 def figure(
     data: Sequence[Trace],
     window: Window,
-    view: View,
     *,
+    caption: str,
     height: int,
     top: int = 8,
     stacked: int | None = None,
+    meta: Mapping[str, Any] = MappingProxyType({}),
     **layout: Any,
 ) -> Figure:
     """Build a chart from its traces and ``layout``, which overrides the defaults.
 
     ``height`` and the ``top`` margin are in pixels. ``stacked`` is the height of the plot in the page's stack, for a
-    chart that has a place there.
+    chart that has a place there. ``meta`` is what else the page needs to know of the chart.
     """
-    layout["shapes"] = [*shades(window, view), *layout.get("shapes", ())]
-    if view.x == "time" and view.zone:
-        layout["meta"] = {**layout.get("meta", {}), "zone": view.zone}
-    layout = {"xaxis": x_axis(window, view), **layout}
+    view = window.view
+    layout["shapes"] = [*shades(window), *layout.get("shapes", ())]
+    zone = {"zone": view.zone} if view.x == "time" and view.zone else {}
+    words = {"caption": caption, **meta, **zone}
+    layout = {"xaxis": x_axis(window), "meta": words, **layout}
     if view.narrow and "coloraxis" in layout:
         _title_apart(layout)
     bottom = BOTTOM
@@ -138,54 +140,9 @@ def _title_apart(layout: dict[str, Any]) -> None:
     layout["annotations"] = [*layout.get("annotations", ()), title]
 
 
-def empty(meta: Mapping[str, Any], reason: str) -> Figure:
+def empty(reason: str, **meta: Any) -> Figure:
     """Return a chart with nothing to draw. ``reason`` says why and what to do."""
     return {"data": [], "layout": {"meta": {**meta, "empty": reason}}}
-
-
-def nothing_here(view: View, what: str, before: str) -> str:
-    """Explain why no ``what`` is drawn: ``before`` for the whole run, else that none is in view."""
-    if view.whole:
-        return before
-    if view.x == "time":
-        return f"No {what} in this time range. Show the whole run, or zoom out."
-    first, last = view.start or 0, None if view.stop is None else view.stop - 1
-    whose = "logged " if view.x == "user" else ""
-    where = (
-        f"from {whose}step {count(first)} on" if last is None else f"in {whose}{steps(first, last)}"
-    )
-    return f"No {what} {where}. Show the whole run, or zoom out."
-
-
-def why_no_updates(source: Source, view: View) -> str:
-    if source.disabled:
-        return (
-            "This scaler is disabled, as it is for bf16 and on machines without a GPU: "
-            "it scales nothing and skips nothing. Pass enabled=True to watch it work."
-        )
-    if view.x == "user" and source.user is None:
-        return NO_USER_STEPS
-    return nothing_here(
-        view,
-        "step",
-        "No step yet. The first arrives when training calls scaler.step() and scaler.update().",
-    )
-
-
-def why_no_samples(window: Window, source: Source, view: View) -> str:
-    """Explain why no gradient is drawn, and what to do."""
-    if source.disabled:
-        return "This scaler is disabled: there are no scaled gradients to show."
-    if view.x == "user" and source.user is None:
-        return NO_USER_STEPS
-    if len(window.gradients):
-        return "The sampled gradients hold no elements. Check that the optimizer's parameters require gradients."
-    return nothing_here(
-        view,
-        "sampled gradient",
-        "No gradient sampled yet. ampmon samples at least every 128 steps and after each change of the scale; "
-        "Config(every=1) samples every step. Streams of ampmon.stream have no gradients.",
-    )
 
 
 def log2_scale(scales: Floats) -> Floats:
@@ -195,7 +152,8 @@ def log2_scale(scales: Floats) -> Floats:
     return heights
 
 
-def x_axis(window: Window, view: View) -> dict[str, Any]:
+def x_axis(window: Window) -> dict[str, Any]:
+    view = window.view
     along = f"time ({zone_name(view.zone)})" if view.x == "time" else AXES[view.x]
     axis: dict[str, Any] = {
         **HAIRLINE_AXIS,
@@ -216,7 +174,7 @@ def x_axis(window: Window, view: View) -> dict[str, Any]:
             "tickangle": 0,
             "nticks": max(1, min(TICKS, _room(view) // 80)),
             "range": [low - pad, high + pad],
-            "unifiedhovertitle": {"text": f"{hovered_x(window, view)} {zone_name(view.zone)}"},
+            "unifiedhovertitle": {"text": f"{hovered_x(window)} {zone_name(view.zone)}"},
         }
     # Half a step on each side; more on a long run, so that marks at its ends are not cut.
     pad = max(0.5, (window.high - window.low) / 400)
@@ -224,19 +182,20 @@ def x_axis(window: Window, view: View) -> dict[str, Any]:
         "type": "linear",
         "range": [window.low - pad, window.high + pad],
         "tickformat": ",d",
-        "unifiedhovertitle": {"text": hovered_x(window, view)},
+        "unifiedhovertitle": {"text": hovered_x(window)},
         "minallowed": -1,
         # Ticks between whole steps would mean nothing.
         **({"tick0": 0, "dtick": 1} if window.high - window.low < TICKS else {}),
     }
 
 
-def hovered_x(window: Window, view: View) -> str:
+def hovered_x(window: Window) -> str:
     """The x of a point in Plotly's hover template. In a window of more than a day, a time has its date."""
-    if view.x == "time":
+    x = window.view.x
+    if x == "time":
         return "%{x|%Y-%m-%d %X}" if window.high - window.low > DAY_US else "%{x|%X}"
     # An update may be between two of the user's own steps.
-    return f"{AXES[view.x]} %{{x:{',.4~f' if view.x == 'user' else ',d'}}}"
+    return f"{AXES[x]} %{{x:{',.4~f' if x == 'user' else ',d'}}}"
 
 
 def _right(view: View) -> int:
@@ -276,9 +235,14 @@ def log_axis(
     """Return a y axis around 10^low to 10^high. ``say`` names its ticks, of which there are ``at_most`` or fewer."""
     pad = max(0.08 * (high - low), 0.15)
     low, high = low - pad, high + pad
-    ticks = _log_ticks(low, high, at_most)
-    named = {"tickvals": ticks, "ticktext": list(map(say, ticks))}
+    named = ticks(_log_ticks(low, high, at_most), say)
     return y_axis(type="log", range=[low, high], **named, **keys)
+
+
+def ticks(at: Iterable[float], say: Callable[[Any], str]) -> dict[str, Any]:
+    """Return ticks at these places of an axis. ``say`` names them."""
+    values = list(at)
+    return {"tickvals": values, "ticktext": list(map(say, values))}
 
 
 def _log_ticks(low: float, high: float, at_most: int) -> list[float]:
@@ -369,8 +333,8 @@ def powers_of_two(low: float, high: float, at_most: int = 7) -> dict[str, Any]:
     stride = 1
     while (last - first) // stride + 1 > at_most:
         stride = 2 * stride if stride != 4 else 8
-    ticks = np.arange(first + (-first) % stride, last + 1, stride)
-    return {"tickvals": ticks.tolist(), "ticktext": [f"2<sup>{k}</sup>" for k in ticks]}
+    exponents = np.arange(first + (-first) % stride, last + 1, stride)
+    return ticks(exponents.tolist(), "2<sup>{}</sup>".format)
 
 
 def choice(

@@ -10,8 +10,8 @@ import numpy as np
 
 from ampmon.numerics.formats import FloatFormat
 from ampmon_server.charts.parts.layout import beside
-from ampmon_server.charts.parts.source import View
 from ampmon_server.charts.parts.traces import Trace, band, line
+from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count
 
@@ -36,13 +36,21 @@ _HATCH: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """A line of a format's window: its ``height`` over exponents of the scaled gradient, and its words."""
+def begins(of: FloatFormat) -> dict[str, int]:
+    """Return the first exponents that overflow in a format, that are normal, and that are within its range."""
+    return {
+        "overflow": of.exponent_max + 1,
+        "normal": of.exponent_min_normal,
+        "smallest": of.exponent_min_subnormal,
+    }
 
-    height: float
-    word: str
-    at: str
+
+def limits(of: FloatFormat) -> list[float]:
+    """Return where a format overflows, where it begins to lose bits, and where its grid ends, from top to bottom.
+
+    Rows and bars are centred on exponents, so a limit is half of one below the first exponent above it.
+    """
+    return [first - 0.5 for first in begins(of).values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,65 +75,50 @@ class FormatWindow:
         ends = np.append(levels[1:] != levels[:-1], True) & np.isfinite(levels)
         return cls(left[begins], right[ends], levels[begins], format)
 
-    @property
-    def begins(self) -> dict[str, int]:
-        """The first exponents of the scaled gradient that overflow, that are normal, and that are within range."""
-        of = self.format
-        return {
-            "overflow": of.exponent_max + 1,
-            "normal": of.exponent_min_normal,
-            "smallest": of.exponent_min_subnormal,
-        }
-
-    @property
-    def limits(self) -> tuple[Limit, Limit, Limit]:
-        """From top to bottom: where the format overflows, where it begins to lose bits, and where its grid ends."""
-        # Rows are centred on exponents, so a limit is half a row below the first exponent above it.
-        overflow, normal, smallest = self.begins.values()
-        return (
-            Limit(overflow - 0.5, "overflow", _number(self.format.max)),
-            Limit(normal - 0.5, "subnormal", f"2<sup>{normal}</sup>"),
-            Limit(smallest - 0.5, "smallest", f"2<sup>{smallest}</sup>"),
-        )
-
     def reach(self, low: float, high: float) -> tuple[float, float]:
         """Extend the heights ``low`` to ``high`` to the window's limits, by at most `BEYOND` octaves each way."""
-        overflow, _, smallest = self.limits
-        top = float((overflow.height - self.levels).max())
-        bottom = float((smallest.height - self.levels).min())
+        overflow, _, smallest = limits(self.format)
+        top = float((overflow - self.levels).max())
+        bottom = float((smallest - self.levels).min())
         return max(min(low, bottom - 1), low - BEYOND), min(max(high, top + 1), high + BEYOND)
 
-    def traces(self, low: float, high: float, view: View) -> list[Trace]:
+    def traces(self, low: float, high: float, window: Window) -> list[Trace]:
         """Draw the limits, shade what the format cannot hold, and hatch where it loses bits.
 
         All of it is cut to the heights ``low`` to ``high``.
         """
-        lines = [limit.height - self.levels for limit in self.limits]
+        lines = [limit - self.levels for limit in limits(self.format)]
         overflow, subnormal, smallest = (np.clip(each, low, high) for each in lines)
         top, bottom = np.full_like(self.levels, high), np.full_like(self.levels, low)
         pieces = self.left, self.right
         return [
-            band(*pieces, overflow, top, view, **_SHADE),
-            band(*pieces, bottom, smallest, view, **_SHADE),
-            band(*pieces, smallest, subnormal, view, **_HATCH),
+            band(*pieces, overflow, top, window, **_SHADE),
+            band(*pieces, bottom, smallest, window, **_SHADE),
+            band(*pieces, smallest, subnormal, window, **_HATCH),
             *(
-                line(*pieces, np.where((each > low) & (each < high), each, np.nan), view, line=how)
+                line(
+                    *pieces, np.where((each > low) & (each < high), each, np.nan), window, line=how
+                )
                 for each in lines
                 for how in _LINES
             ),
         ]
 
-    def labels(self, low: float, high: float, view: View) -> list[dict[str, Any]]:
+    def labels(self, low: float, high: float, window: Window) -> list[dict[str, Any]]:
         """Label each line within the plot at its right end, without overlaps."""
+        of = self.format
+        largest = count(int(of.max)) if of.max < 1e6 else f"{of.max:.1e}".replace("e+", "e")
+        said = (
+            ("overflow", largest),
+            ("subnormal", f"2<sup>{of.exponent_min_normal}</sup>"),
+            ("smallest", f"2<sup>{of.exponent_min_subnormal}</sup>"),
+        )
+        between = " " if window.view.narrow else "<br>"
         least, placed, last = 0.085 * (high - low), [], np.inf
-        for limit in self.limits:
-            at = limit.height - float(self.levels[-1])
+        for limit, (word, number) in zip(limits(of), said, strict=True):
+            at = limit - float(self.levels[-1])
             if low < at < high:
                 last = min(at, last - least)
-                words = f"{limit.word}{' ' if view.narrow else '<br>'}{limit.at} ÷ scale"
-                placed.append(beside(last, words, "ink", view))
+                words = f"{word}{between}{number} ÷ scale"
+                placed.append(beside(last, words, "ink", window.view))
         return placed
-
-
-def _number(largest: float) -> str:
-    return count(int(largest)) if largest < 1e6 else f"{largest:.1e}".replace("e+", "e")

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ampmon.numerics.histogram import Classes, classify
-from ampmon_server.charts.parts.source import View, Window, XAxis
+from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.aggregates.gradients import LAYOUT, SHARES, SIDES, Side
 from ampmon_server.model.aggregates.merging import Cells, aligned_span, starts_of
 from ampmon_server.model.aggregates.parameters import fields_of, layout
@@ -41,9 +41,9 @@ class JudgedGradients:
     ``span`` is the width of a column along x.
     """
 
+    window: Window
     cells: Cells
     side: Side
-    axis: XAxis
     span: float
 
     def __len__(self) -> int:
@@ -64,7 +64,7 @@ class JudgedGradients:
 
     def at(self, place: Place) -> Ints | Floats:
         """Return the x of each column's first or last sample, [c], or of its least or greatest shares, [c, 5]."""
-        return self.axis.of(self.step(place), self.of(f"{place}_time"))
+        return self.window.x.of(self.step(place), self.of(f"{place}_time"))
 
     @property
     def x(self) -> Ints | Floats:
@@ -75,6 +75,11 @@ class JudgedGradients:
     def centres(self) -> Ints | Floats:
         """The x where a heatmap centres each column."""
         return centres(self.x, self.at("last"), self.span)
+
+    @property
+    def pieces(self) -> tuple[Floats, Floats]:
+        """The x where each column starts and ends, if its value is held until the next one."""
+        return self.window.held(self.x)
 
     @property
     def newest_column(self) -> int:
@@ -105,15 +110,15 @@ class JudgedGradients:
         return classify(self.of("histogram"), zeros=self.of("zeros"), not_finite=lost)
 
 
-def judge(window: Window, view: View) -> JudgedGradients | None:
+def judge(window: Window) -> JudgedGradients | None:
     """Return what to judge in a window; None if no gradient was sampled in it."""
     cells = window.gradients
     side = _side(cells)
     cells = cells[cells[f"{side}_samples"] > 0]
     if not len(cells):
         return None
-    columns, span = window.columns(cells, max(view.columns // COLUMN_PIXELS, 2), LAYOUT)
-    return JudgedGradients(columns, side, window.x, span)
+    columns, span = window.columns(cells, window.view.columns // COLUMN_PIXELS, LAYOUT)
+    return JudgedGradients(window, columns, side, span)
 
 
 def _side(cells: Cells) -> Side:

@@ -1,10 +1,9 @@
-"""The input of a chart: its data (`Source`) and its `View`. Owns the x axis and cuts a source to a view."""
+"""The input of a chart: its data (`Source`) and its `View`."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -13,11 +12,9 @@ import numpy.typing as npt
 from ampmon_server.analysis.flushed import Flushed
 from ampmon_server.analysis.policy.simulation import Recommended, Simulation
 from ampmon_server.analysis.whatif import Gradient
-from ampmon_server.model.aggregates.merging import Cells, Layout, aligned_span, starts_of
-from ampmon_server.model.aggregates.updates import LAYOUT
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import (
-    Floats,
     Ints,
     ModuleSample,
     ParameterSample,
@@ -31,24 +28,10 @@ from ampmon_server.model.series import (
 WIDTH_MAX = 1000
 """A chart has at most this many pixel columns, however wide the screen is."""
 
-ROWS_PER_COLUMN = 4
-"""With fewer updates per column than this, a source holds single updates, if the store still has them."""
-
 Axis: TypeAlias = Literal["step", "time", "user"]
 Position: TypeAlias = Literal["alone", "stacked", "last"]
 Figure: TypeAlias = dict[str, Any]
 Number = TypeVar("Number", float, npt.NDArray[Any])
-Place: TypeAlias = Literal["first", "last", "scale_min", "scale_max", "skip", "move"]
-
-PLACES: Mapping[Place, tuple[str, str]] = {
-    "first": ("first", "time_first"),
-    "last": ("last", "time_last"),
-    "scale_min": ("scale_min_step", "scale_min_time"),
-    "scale_max": ("scale_max_step", "scale_max_time"),
-    "skip": ("skip_last", "skip_time"),
-    "move": ("move_last", "move_time"),
-}
-"""The fields that hold the step and the time of each place in a cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,159 +176,3 @@ class Source:
     why_none: str = ""
     replayed: ReplaySource | None = None
     """The run under another policy. Only that chart gets it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A source cut to a view. ``low`` and ``high`` are the first and the last x drawn.
-
-    The user's own steps may be fractions. Then ``high`` is exactly the last one, and ``low`` is a whole number at or
-    before the first. ``updates`` has a cell for each pixel column that holds any update, in order of x. Columns are
-    aligned to multiples of ``span``, so they stay in place as updates are added.
-    """
-
-    low: int
-    high: float
-    span: float
-    updates: Cells
-    gradients: Cells
-    x: XAxis
-    pruned_before: int = 0
-    """Before this step the window has cells because the single updates were pruned; 0 if it misses none."""
-
-    @property
-    def steps(self) -> tuple[int, int]:
-        """The first and the last step of the window's updates. The window must have one."""
-        return int(self.updates["first"].min()), int(self.updates["last"].max())
-
-    @property
-    def in_steps(self) -> Cells:
-        """The updates in order of step. A clock that was set back gives them another order of x."""
-        return self.updates[np.argsort(self.updates["first"], kind="stable")]
-
-    @property
-    def all_updates(self) -> Cells:
-        """The updates merged into one cell. The window must have one."""
-        return LAYOUT.merge(self.in_steps, np.zeros(1, np.int64))
-
-    def columns(self, cells: Cells, most: int, layout: Layout = LAYOUT) -> tuple[Cells, float]:
-        """Merge some of the window's cells into at most ``most`` columns (2 or more). Return them and their span.
-
-        Columns are aligned to multiples of the span. ``layout`` says how cells merge; the default is for updates.
-        """
-        span = aligned_span(self.low, self.high, most)
-        keys = np.floor_divide(self.x.at(cells, "first"), span).astype(np.int64)
-        if (np.diff(cells["first"]) < 0).any():  # the clock was set back
-            order = np.lexsort((cells["first"], keys))
-            cells, keys = cells[order], keys[order]
-        return layout.merge(cells, starts_of(keys)), span
-
-
-@dataclass(frozen=True, slots=True)
-class XAxis:
-    """What x is: the step, the time, or the user's own step.
-
-    Where the user's step is unknown, it is interpolated and may be a fraction. With a ``clock``, steps are not those
-    given, which another scaler counts, but the shown scaler's at the same times. The time is that since ``origin``.
-    """
-
-    kind: Axis
-    user: UserSteps | None = None
-    clock: StepClock | None = None
-    origin: int = 0
-
-    def at(self, cells: Cells, place: Place) -> Ints | Floats:
-        """Return the x of a place in each of n cells, [n]. A move has one for each kind of move, [n, kinds]."""
-        step, time = PLACES[place]
-        return self.of(cells[step], cells[time])
-
-    def of(self, steps: Ints, times: Ints) -> Ints | Floats:
-        if self.kind == "time":
-            return times - self.origin
-        steps = self.steps(steps, times)
-        return self.user.forth(steps) if self.kind == "user" and self.user is not None else steps
-
-    def steps(self, steps: Ints, times: Ints) -> Ints:
-        """Return the shown scaler's steps."""
-        return steps if self.clock is None else self.clock.at(times)
-
-
-def axis_of(source: Source, name: str, view: View, origin: int = 0) -> XAxis:
-    """Return the x axis of the values logged under ``name``, with times since ``origin``."""
-    return XAxis(view.x, source.user, source.clock if name in source.others else None, origin)
-
-
-def cut(source: Source, view: View, origin: int = 0) -> Window:
-    """Cut ``source`` to ``view``, with times since ``origin``, and merge its updates into pixel columns."""
-    x = XAxis(view.x, source.user, origin=origin)
-    updates, gradients = (in_view(cells, x, view) for cells in (source.updates, source.gradients))
-    low, high = ends((updates, gradients), x, view)
-    span = aligned_span(low, high, view.columns)
-    window = Window(low, high, span, updates, gradients, x)
-    # With so few updates, the chart would draw each of them if the store still had them.
-    missed = int(updates["n"].sum()) < ROWS_PER_COLUMN * view.columns
-    missed = missed and bool((updates["first"] < source.rows_from).any())
-    return replace(
-        window,
-        updates=window.columns(updates, view.columns)[0],
-        pruned_before=source.rows_from if missed else 0,
-    )
-
-
-def ends(series: Sequence[Cells], x: XAxis, view: View) -> tuple[int, float]:
-    """Return the first and the last x of a view. Where the view is open, return that of ``series``."""
-    filled = [cells for cells in series if len(cells)]
-    lows = [math.floor(x.of(cells["first"], cells["time_min"]).min()) for cells in filled]
-    highs = [x.of(cells["last"], cells["time_max"]).max().item() for cells in filled]
-    low = view.start if view.start is not None else min(lows, default=0)
-    high: float = max(highs, default=low)
-    if view.stop is not None:
-        high = math.nextafter(view.stop, -math.inf) if view.x == "user" else view.stop - 1
-    return low, max(low, high)
-
-
-def in_view(cells: Cells, x: XAxis, view: View) -> Cells:
-    """Return the cells that a view shows, in order of x."""
-    at = x.at(cells, "first")
-    if (np.diff(at) < 0).any():  # the clock was set back
-        order = np.argsort(at, kind="stable")
-        cells, at = cells[order], at[order]
-    first = 0 if view.start is None else int(np.searchsorted(at, view.start))
-    last = len(at) if view.stop is None else int(np.searchsorted(at, view.stop))
-    return cells[first:last]
-
-
-Reads: TypeAlias = Literal[
-    "series",
-    "newest",
-    "ranks",
-    "scalars",
-    "parameters",
-    "parameter",
-    "sample",
-    "modules",
-    "scales",
-    "replay",
-]
-"""What is read into a `Source`: the updates and gradients of the view alone ("series"), or more than that."""
-
-Tab: TypeAlias = Literal["gradients", "activations", "whatif", "system"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
-    """A chart. ``order`` places it among the others of a report, a notebook or a tab, the lowest first.
-
-    The page shows it in a ``tab``, unless it has its own place for it. ``choices`` are the query parameters with which
-    the reader can change it. A ``sampled`` chart changes only with a sample, so a growing run redraws it less often.
-    ``own_axis``: its x axis is not the run's. ``parameter``: it is drawn only for a chosen parameter.
-    """
-
-    draw: Callable[[Source, View], Figure]
-    order: int = 1000
-    reads: Reads = "series"
-    tab: Tab | None = None
-    choices: tuple[str, ...] = ()
-    sampled: bool = False
-    own_axis: bool = False
-    parameter: bool = False

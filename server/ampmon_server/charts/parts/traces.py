@@ -1,11 +1,7 @@
-"""The traces of charts: typed arrays, lines that break at gaps, and stepped lines and bands.
-
-A gap is a stretch of x in which steps have no record. Every chart leaves gaps empty and shades them.
-"""
+"""The traces of charts: lines that break at gaps, stepped lines and bands, marks, and the shades of gaps."""
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -13,9 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ampmon_server.charts.parts.source import View, Window
-from ampmon_server.model.aggregates.merging import Cells
-from ampmon_server.model.aggregates.updates import missing
+from ampmon_server.charts.parts.window import Gaps, Window, typed
 from ampmon_server.model.series import Flags, Floats, Ints
 
 
@@ -30,95 +24,16 @@ SHADE_PIXELS = 2
 LABELLED = 0.12
 """A gap has room for a label if it is at least this share of the plot's width."""
 
-
-def typed(values: npt.NDArray[Any]) -> dict[str, str]:
-    """Encode ``values`` [n] or [rows, n] as a typed array of the smallest type that holds them exactly.
-
-    Whole numbers that do not fit in 32 bits become float64, because the browser has no 64-bit integers.
-    """
-    dtype = _dtype(values)
-    spec = {
-        "dtype": dtype,
-        "bdata": b64encode(np.ascontiguousarray(values, "<" + dtype).tobytes()).decode(),
+_LABEL = {
+    "label": {
+        "text": "no record",
+        "textposition": "middle center",
+        "font": {"size": 11, "color": "role:muted"},
     }
-    if values.ndim > 1:
-        spec["shape"] = ",".join(map(str, values.shape))
-    return spec
+}
 
-
-def _dtype(values: npt.NDArray[Any]) -> str:
-    if values.dtype.kind == "f":
-        return "f4" if values.dtype.itemsize <= 4 else "f8"
-    low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
-    for dtype in ("i1", "i2", "i4"):
-        limits = np.iinfo(dtype)
-        if limits.min <= low and high <= limits.max:
-            return dtype
-    return "f8"
-
-
-def plot_x(x: npt.NDArray[Any], view: View) -> dict[str, str]:
-    """Encode x for Plotly: steps, or ms since the epoch in the view's zone."""
-    return typed(view.in_plot(x))
-
-
-@dataclass(frozen=True, slots=True)
-class Gaps:
-    """Disjoint stretches in order of x. ``starts`` and ``stops`` [g] are the x of the updates on both sides.
-
-    The exact place of a hole within a pixel column is unknown, so its stretch is the whole column.
-    """
-
-    starts: Floats
-    stops: Floats
-
-    @classmethod
-    def of(cls, window: Window) -> Gaps:
-        """Find the gaps between a window's updates."""
-        # A clock that was set back changes the order of x, but leaves no gap.
-        cells = window.in_steps
-        if is_whole(cells):
-            return cls(np.zeros(0), np.zeros(0))
-        first, last = (window.x.at(cells, place).astype(np.float64) for place in ("first", "last"))
-        apart = np.flatnonzero(cells["first"][1:] - cells["last"][:-1] > 1)
-        entangled = (cells["first"][1:] <= cells["last"][:-1]).any()
-        holed = (missing(cells) > 0) & ~entangled
-        starts = np.append(last[apart], first[holed])
-        stops = np.append(first[apart + 1], last[holed])
-        return _merged(starts, stops)
-
-    def between(self, x: Ints | Floats) -> tuple[Ints, Floats, Floats]:
-        """Find the points that are followed by a gap before the next point. ``x`` [p] is in order.
-
-        Return the places of these points, and the start and the end of each gap, cut to the points on both sides.
-        """
-        behind = np.searchsorted(self.stops, x[:-1], side="right")
-        places = np.flatnonzero(behind < len(self.stops))
-        places = places[self.starts[behind[places]] < x[places + 1]]
-        found = behind[places]
-        return (
-            places,
-            np.maximum(self.starts[found], x[places]),
-            np.minimum(self.stops[found], x[places + 1]),
-        )
-
-
-def is_whole(cells: Cells) -> bool:
-    """Whether the cells have every step from their first to their last."""
-    if not len(cells):
-        return True
-    steps = int(cells["last"].max()) - int(cells["first"].min()) + 1
-    return int(cells["n"].sum()) == steps
-
-
-def _merged(starts: Floats, stops: Floats) -> Gaps:
-    """Merge gaps that touch, and drop gaps that a clock set back has reversed."""
-    order = np.argsort(starts, kind="stable")
-    order = order[(stops > starts)[order]]
-    starts, stops = starts[order], np.maximum.accumulate(stops[order])
-    begins = np.append(True, starts[1:] > stops[:-1])[: len(starts)]
-    ends = np.append(begins[1:], True)[: len(starts)]
-    return Gaps(starts[begins], stops[ends])
+DOTTED_MAX = 60
+"""A line of at most this many points has a dot at each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +47,16 @@ class GappedPoints:
     x: Ints | Floats
     empty: Flags
 
-    def line(self, y: Floats, view: View, said: Sequence[str] | None = None, **keys: Any) -> Trace:
+    def line(
+        self, y: Floats, window: Window, said: Sequence[str] | None = None, **keys: Any
+    ) -> Trace:
         """Draw a line through ``y`` of the original points [p], with ``said`` [p] as the hover texts."""
         if said is not None:
             keys = {"text": [said[place] for place in self.taken.tolist()], **keys}
         return {
             "type": "scatter",
             "mode": "lines",
-            "x": plot_x(self.x, view),
+            "x": window.plot(self.x),
             "y": typed(np.where(self.empty, np.nan, y[self.taken])),
             **keys,
         }
@@ -149,7 +66,7 @@ def _whole(x: Ints | Floats) -> GappedPoints:
     return GappedPoints(np.arange(len(x)), x, np.zeros(len(x), bool))
 
 
-def broken(x: Ints | Floats, gaps: Gaps, *, held: bool) -> GappedPoints:
+def broken(x: Ints | Floats, gaps: Gaps, *, held: bool = False) -> GappedPoints:
     """Insert a break into points in order of x [p] where a gap begins. A ``held`` value lasts until there.
 
     The last point of held values is the end to which the newest is held. It is empty if it follows a gap.
@@ -195,15 +112,21 @@ def edges(x: Ints | Floats, window: Window) -> Ints | Floats:
     return np.array([x[0] - half, x[0] + half])
 
 
-def shades(window: Window, view: View) -> list[dict[str, Any]]:
+def dotted(points: int) -> dict[str, Any]:
+    """Return the keys of a line with a dot at each of its points, if they are few."""
+    mode = "lines+markers" if points <= DOTTED_MAX else "lines"
+    return {"mode": mode, "marker": {"size": 4}}
+
+
+def shades(window: Window) -> list[dict[str, Any]]:
     """Return Plotly shapes that shade the gaps of a window below the data."""
     if not len(window.updates):
         return []
-    gaps = Gaps.of(window)
+    view, gaps = window.view, window.gaps
     width = window.high - window.low or 1
     least = SHADE_PIXELS * width / view.columns
     pad = np.maximum(least - (gaps.stops - gaps.starts), 0) / 2
-    gaps = _merged(gaps.starts - pad, gaps.stops + pad)
+    gaps = Gaps.merged(gaps.starts - pad, gaps.stops + pad)
     widest = np.sort(np.argsort(gaps.starts - gaps.stops, kind="stable")[:SHADES_MAX])
     return [
         {
@@ -224,15 +147,6 @@ def shades(window: Window, view: View) -> list[dict[str, Any]]:
             gaps.starts[widest].tolist(), gaps.stops[widest].tolist(), strict=True
         )
     ]
-
-
-_LABEL = {
-    "label": {
-        "text": "no record",
-        "textposition": "middle center",
-        "font": {"size": 11, "color": "role:muted"},
-    }
-}
 
 
 def markers(
@@ -257,6 +171,16 @@ def markers(
     }
 
 
+def tick(role: str, size: int) -> dict[str, Any]:
+    """Return the marker of a skipped step."""
+    colour = f"role:{role}"
+    return {"symbol": "line-ns-open", "size": size, "color": colour, "line": {"width": 1.5}}
+
+
+CROSS: Mapping[str, Any] = {"symbol": "x", "size": 7, "color": "role:skip"}
+"""The marker of a value that is not finite."""
+
+
 def each_once(
     x: npt.NDArray[Any], step: Ints, *values: npt.NDArray[Any]
 ) -> tuple[Flags, list[npt.NDArray[Any]]]:
@@ -269,23 +193,11 @@ def each_once(
     return np.diff(ordered[1], axis=1, prepend=-1) != 0, ordered
 
 
-def held(x: Ints | Floats, window: Window) -> tuple[Floats, Floats]:
-    """Return the x where each column that begins at ``x`` [c] starts and ends.
-
-    A column ends at the next one, at a gap, or at the window's end.
-    """
-    ends = np.append(x, max(window.high, x[-1])).astype(np.float64)
-    places, starts, _ = Gaps.of(window).between(ends)
-    right = ends[1:].copy()
-    right[places] = starts
-    return ends[:-1], right
-
-
 def line(
     left: Floats,
     right: Floats,
     height: Floats,
-    view: View,
+    window: Window,
     said: Sequence[str] = (),
     **keys: Any,
 ) -> Trace:
@@ -302,10 +214,12 @@ def line(
         hovers = [[said[place] for place in part.tolist() for _ in "lr"] + [""] for part in parts]
         text = [words for part in hovers for words in part][:-1]
         keys = {"text": text, "hovertemplate": "%{text}", "hoverinfo": "text", **keys}
-    return _trace(found, view, **keys)
+    return _trace(found, window, **keys)
 
 
-def band(left: Floats, right: Floats, low: Floats, high: Floats, view: View, **keys: Any) -> Trace:
+def band(
+    left: Floats, right: Floats, low: Floats, high: Floats, window: Window, **keys: Any
+) -> Trace:
     """Draw a filled trace between ``low`` and ``high`` [c] of pieces. A piece with a NaN end is left out."""
     found = []
     # Go right along the upper ends and back along the lower ones.
@@ -313,7 +227,7 @@ def band(left: Floats, right: Floats, low: Floats, high: Floats, view: View, **k
         along = np.stack([left[part], right[part]], axis=1).ravel()
         out, back = np.repeat(high[part], 2), np.repeat(low[part], 2)
         found.append((np.append(along, along[::-1]), np.append(out, back[::-1])))
-    return _trace(found, view, **{"line": {"width": 0}, "fill": "toself", **keys})
+    return _trace(found, window, **{"line": {"width": 0}, "fill": "toself", **keys})
 
 
 def _together(left: Floats, right: Floats, height: Floats) -> Iterator[Ints]:
@@ -325,7 +239,7 @@ def _together(left: Floats, right: Floats, height: Floats) -> Iterator[Ints]:
             yield part
 
 
-def _trace(found: list[tuple[Floats, Floats]], view: View, **keys: Any) -> Trace:
+def _trace(found: list[tuple[Floats, Floats]], window: Window, **keys: Any) -> Trace:
     """Join stretches into one trace that breaks between them."""
     x = [np.append(each, each[-1]) for each, _ in found]
     y = [np.append(each, np.nan) for _, each in found]
@@ -334,7 +248,7 @@ def _trace(found: list[tuple[Floats, Floats]], view: View, **keys: Any) -> Trace
         "mode": "lines",
         "showlegend": False,
         "hoverinfo": "skip",
-        "x": plot_x(np.concatenate(x)[:-1] if x else np.zeros(0), view),
+        "x": window.plot(np.concatenate(x)[:-1] if x else np.zeros(0)),
         "y": typed(np.concatenate(y)[:-1] if y else np.zeros(0)),
         **keys,
     }

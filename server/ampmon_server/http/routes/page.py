@@ -8,7 +8,7 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from ampmon_server.charts import CHARTS
+from ampmon_server.charts import FIGURES
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.problems import problem
 from ampmon_server.http.routes.answers import content_answer, file_answer
@@ -40,7 +40,7 @@ def index(request: Request) -> Response:
 def _declared() -> str:
     charts = {
         name: {"tab": chart.tab, "choices": chart.choices, "sampled": chart.sampled}
-        for name, chart in CHARTS.items()
+        for name, chart in FIGURES.items()
     }
     statistics = {
         name: {key: getattr(each, key) for key in ("title", "definition", "section", "unit")}
