@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 from ampmon_server.charts import (
@@ -40,12 +41,15 @@ from ampmon_server.queries.whatif_reader import (
     simulator_of,
     tried,
 )
-from ampmon_server.store import NotFound, ParameterPart, ParameterSeries, ScalerSeries, Store
+from ampmon_server.store import NotFound, ParameterPart, Store
 from ampmon_server.store.updates.logged import lowest
 
 
 _FIRST = {"loss": 0, "lr": 1}
 """Names that are drawn before all others."""
+
+_NOTHING = Source(empty(), gradients.empty())
+"""For charts that draw no updates."""
 
 
 def draw(store: Store, run_id: UUID, name: str, asked: ChartRequest) -> Figure:
@@ -74,62 +78,41 @@ def _newest(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     return replace(source, flushed=flushed, newest=True)
 
 
-def _parameters(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
+def _parameters(store: Store, run_id: UUID, asked: ChartRequest, *, one: bool = False) -> Source:
+    """Read the parameters that match the search, or the chosen ``one``, in as many columns as its chart can show."""
+
     def part_of(names: Sequence[str]) -> ParameterPart:
+        if one:
+            return ParameterPart([at for at, name in enumerate(names) if name == asked.parameter])
         places = matching_indices(names, asked.search)
         return ParameterPart(places, fields(asked.statistic, len(places)))
 
-    series = read_series(store, run_id, asked)
-    of = _parameter_series(store, run_id, asked, series, COLUMN_PIXELS, part_of)
+    series, view = read_series(store, run_id, asked), asked.view
+    columns = view.columns // (HISTORY_PIXELS if one else COLUMN_PIXELS)
+    of = store.parameter_series(
+        run_id, **extent_of(asked, view), columns=columns, part_of=part_of, within=series.within
+    )
     found = ParameterSource(
         of.names,
         of.cells,
         asked.statistic,
         of.shard,
-        search=asked.search,
-        level=asked.level,
+        asked.search,
+        asked.level,
+        asked.parameter,
         looked_at=of.sample,
         numel=of.numel,
     )
     return replace(source_of(series), parameters=found)
 
 
-def _parameter(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
-    """Read one parameter, in as many columns as its chart can show."""
-
-    def part_of(names: Sequence[str]) -> ParameterPart:
-        return ParameterPart([place for place, name in enumerate(names) if name == asked.parameter])
-
-    series = read_series(store, run_id, asked)
-    of = _parameter_series(store, run_id, asked, series, HISTORY_PIXELS, part_of)
-    found = ParameterSource(of.names, of.cells, shard=of.shard, chosen=asked.parameter)
-    return replace(source_of(series), parameters=found)
-
-
-def _parameter_series(
-    store: Store,
-    run_id: UUID,
-    asked: ChartRequest,
-    series: ScalerSeries,
-    pixels: int,
-    part_of: Callable[[Sequence[str]], ParameterPart],
-) -> ParameterSeries:
-    return store.parameter_series(
-        run_id,
-        **extent_of(asked, asked.view),
-        columns=asked.view.columns // pixels,
-        part_of=part_of,
-        within=series.within,
-    )
-
-
 def _sample(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     name = asked.parameter
     if name is None:
-        return Source(empty(), gradients.empty())
+        return _NOTHING
     sample = store.parameter_sample(run_id, name, **_steps(asked))
     found = ParameterSource((name,), no_cells(), chosen=name, sample=sample)
-    return Source(empty(), gradients.empty(), parameters=found)
+    return replace(_NOTHING, parameters=found)
 
 
 def _scalars(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
@@ -144,14 +127,13 @@ def _scalars(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
 
 def _modules(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     sample, disabled = store.activations(run_id, **_steps(asked))
-    return Source(empty(), gradients.empty(), disabled, sample)
+    return replace(_NOTHING, disabled=disabled, modules=sample)
 
 
 def _scales(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     found = measured(store, run_id, asked.stream, asked.parameter)
-    nothing = Source(empty(), gradients.empty())
     if isinstance(found, str):
-        return replace(nothing, why_none=found)
+        return replace(_NOTHING, why_none=found)
     scales = ScaleSource(
         found.gradient,
         found.gone,
@@ -163,7 +145,7 @@ def _scales(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
         store.policy(run_id, stream=asked.stream),
         recommended(store, run_id, asked.thresholds, asked.stream),
     )
-    return replace(nothing, scales=scales)
+    return replace(_NOTHING, scales=scales)
 
 
 def _replay(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
@@ -193,7 +175,7 @@ _READERS: Mapping[Reads, Callable[[Store, UUID, ChartRequest], Source]] = {
     "ranks": _ranks,
     "scalars": _scalars,
     "parameters": _parameters,
-    "parameter": _parameter,
+    "parameter": partial(_parameters, one=True),
     "sample": _sample,
     "modules": _modules,
     "scales": _scales,

@@ -332,7 +332,7 @@ def powers_of_two(low: float, high: float, at_most: int = 7) -> dict[str, Any]:
     first, last = math.ceil(low), math.floor(high)
     stride = 1
     while (last - first) // stride + 1 > at_most:
-        stride = 2 * stride if stride != 4 else 8
+        stride *= 2
     exponents = np.arange(first + (-first) % stride, last + 1, stride)
     return ticks(exponents.tolist(), "2<sup>{}</sup>".format)
 
