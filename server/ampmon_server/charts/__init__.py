@@ -11,9 +11,9 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from ampmon_server.charts.parts.chart import Chart
+from ampmon_server.charts.parts.layout import Figure
 from ampmon_server.charts.parts.roles import resolve
 from ampmon_server.charts.parts.source import (
-    Figure,
     ParameterSource,
     ReplaySource,
     ScaleSource,

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from ampmon.numerics import sampling_error
 from ampmon.numerics.histogram import SMALL_CLASSES, Classes, headroom_bits
 from ampmon_server.charts.parts.chart import chart, nothing_here
-from ampmon_server.charts.parts.layout import escaped, figure, shortened, ticks, y_axis
-from ampmon_server.charts.parts.source import Figure, View
+from ampmon_server.charts.parts.layout import Figure, escaped, figure, shortened, ticks, y_axis
+from ampmon_server.charts.parts.source import View
 from ampmon_server.charts.parts.traces import Trace, markers
 from ampmon_server.charts.parts.window import Window, typed
 from ampmon_server.charts.underflow import FATES, ElementClass

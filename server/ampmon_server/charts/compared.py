@@ -15,6 +15,7 @@ from ampmon_server.charts.logged import logged
 from ampmon_server.charts.parts.layout import (
     DEAD,
     ENDLESS,
+    Figure,
     around,
     beside,
     log2_scale,
@@ -22,11 +23,10 @@ from ampmon_server.charts.parts.layout import (
     y_axis,
 )
 from ampmon_server.charts.parts.samples import GRID_DEFINITION, judge
-from ampmon_server.charts.parts.source import Figure, View
+from ampmon_server.charts.parts.source import View
 from ampmon_server.charts.parts.traces import Trace, line, tick
-from ampmon_server.charts.parts.window import Window, cut, typed
+from ampmon_server.charts.parts.window import Window, cut, rows, typed
 from ampmon_server.charts.scale import stepped
-from ampmon_server.charts.skips import rows
 from ampmon_server.charts.together import (
     COLOURS,
     Compared,

@@ -13,6 +13,7 @@ from ampmon.numerics.histogram import EXPONENT_MIN
 from ampmon_server.analysis.whatif import FORMATS, LEVELS
 from ampmon_server.charts.parts.chart import chart, why_no_samples
 from ampmon_server.charts.parts.layout import (
+    Figure,
     colour_bar,
     figure,
     format_choice,
@@ -22,7 +23,7 @@ from ampmon_server.charts.parts.layout import (
 )
 from ampmon_server.charts.parts.limits import FormatWindow, begins
 from ampmon_server.charts.parts.samples import GRID_DEFINITION, JudgedGradients, judge, scope
-from ampmon_server.charts.parts.source import Figure, View
+from ampmon_server.charts.parts.source import View
 from ampmon_server.charts.parts.traces import GappedPoints, Trace, apart, edges
 from ampmon_server.charts.parts.window import Window, typed
 from ampmon_server.model.series import Floats, Ints

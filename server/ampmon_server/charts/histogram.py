@@ -13,6 +13,7 @@ from ampmon_server.analysis.whatif import FORMATS
 from ampmon_server.charts.parameter import CHOOSE
 from ampmon_server.charts.parts.chart import chart, nothing_here
 from ampmon_server.charts.parts.layout import (
+    Figure,
     figure,
     format_choice,
     label,
@@ -22,7 +23,7 @@ from ampmon_server.charts.parts.layout import (
     y_axis,
 )
 from ampmon_server.charts.parts.limits import limits
-from ampmon_server.charts.parts.source import Figure, View
+from ampmon_server.charts.parts.source import View
 from ampmon_server.charts.parts.traces import Trace
 from ampmon_server.charts.parts.window import Window, typed
 from ampmon_server.charts.underflow import FATES

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ampmon_server.charts.parts.layout import choice, empty, y_axis
-from ampmon_server.charts.parts.source import Figure, View
+from ampmon_server.charts.parts.layout import Figure, choice, empty, y_axis
+from ampmon_server.charts.parts.source import View
 from ampmon_server.charts.parts.traces import Trace, band
 from ampmon_server.charts.parts.window import Window, axis_of, ends, in_view, typed
 from ampmon_server.charts.scalars import columns_of, how_far, points_of, reaching

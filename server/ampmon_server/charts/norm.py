@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from ampmon_server.charts.parts.chart import chart, why_no_samples
-from ampmon_server.charts.parts.layout import figure, log_axis, y_axis
+from ampmon_server.charts.parts.layout import Figure, figure, log_axis, y_axis
 from ampmon_server.charts.parts.samples import COLUMN_PIXELS, scales
-from ampmon_server.charts.parts.source import Figure
 from ampmon_server.charts.parts.traces import CROSS, Trace, band, broken, dotted, markers
 from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.aggregates.merging import aligned_span, starts_of

@@ -13,6 +13,7 @@ import numpy as np
 from ampmon.numerics.formats import FP16
 from ampmon_server.charts.parts.chart import chart, why_no_samples
 from ampmon_server.charts.parts.layout import (
+    Figure,
     beside,
     figure,
     hovered_x,
@@ -24,7 +25,6 @@ from ampmon_server.charts.parts.layout import (
     y_axis,
 )
 from ampmon_server.charts.parts.samples import in_window, merged
-from ampmon_server.charts.parts.source import Figure
 from ampmon_server.charts.parts.traces import CROSS, Trace, broken, dotted
 from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.aggregates.merging import Cells

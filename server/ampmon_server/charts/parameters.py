@@ -15,6 +15,7 @@ from ampmon.numerics.histogram import ON_GRID_SHARE
 from ampmon.numerics.sampling_error import elements_of
 from ampmon_server.charts.parts.chart import chart, why_no_samples
 from ampmon_server.charts.parts.layout import (
+    Figure,
     choice,
     colour_bar,
     empty,
@@ -26,7 +27,7 @@ from ampmon_server.charts.parts.layout import (
 )
 from ampmon_server.charts.parts.rows import LEVELS, ROWS_MAX, ParameterRows, rows_of
 from ampmon_server.charts.parts.samples import in_window, merged
-from ampmon_server.charts.parts.source import Figure, ParameterSource
+from ampmon_server.charts.parts.source import ParameterSource
 from ampmon_server.charts.parts.traces import Trace, apart, edges
 from ampmon_server.charts.parts.window import Window, typed
 from ampmon_server.model.aggregates.merging import Cells

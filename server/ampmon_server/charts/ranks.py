@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from ampmon_server.charts.parts.chart import chart
-from ampmon_server.charts.parts.layout import figure, legend_top, ticks, y_axis
-from ampmon_server.charts.parts.source import Figure
+from ampmon_server.charts.parts.layout import Figure, figure, legend_top, ticks, y_axis
 from ampmon_server.charts.parts.traces import Trace, markers, tick
 from ampmon_server.charts.parts.window import Window, typed
 from ampmon_server.model.aggregates.merging import Cells

@@ -11,6 +11,7 @@ import numpy as np
 
 from ampmon_server.charts.parts.chart import chart, nothing_here
 from ampmon_server.charts.parts.layout import (
+    Figure,
     choice,
     empty,
     escaped,
@@ -20,7 +21,7 @@ from ampmon_server.charts.parts.layout import (
     x_axis,
     y_axis,
 )
-from ampmon_server.charts.parts.source import Figure, Source, View
+from ampmon_server.charts.parts.source import Source, View
 from ampmon_server.charts.parts.traces import CROSS, Trace, broken, each_once, markers
 from ampmon_server.charts.parts.window import Gaps, Window, axis_of, in_view, typed
 from ampmon_server.model.aggregates.merging import Cells, starts_of

@@ -14,6 +14,7 @@ from ampmon_server.charts.parts.chart import chart
 from ampmon_server.charts.parts.layout import (
     DEAD,
     ENDLESS,
+    Figure,
     around,
     beside,
     figure,
@@ -24,7 +25,7 @@ from ampmon_server.charts.parts.layout import (
     x_axis,
     y_axis,
 )
-from ampmon_server.charts.parts.source import Figure, View
+from ampmon_server.charts.parts.source import View
 from ampmon_server.charts.parts.traces import Trace, each_once, markers
 from ampmon_server.charts.parts.window import PLACES, Place, Window, is_whole, typed
 from ampmon_server.charts.skips import rug
@@ -71,6 +72,17 @@ class EventMark:
     one: str
     many: str
 
+
+_TOLD = (
+    "moves",
+    "move_first",
+    "move_last",
+    "move_scale",
+    "move_after",
+    "move_after_min",
+    "move_after_max",
+)
+"""The fields of a cell that a mark's hover text tells."""
 
 MARKS = (
     EventMark("grow", "growth", "triangle-up", "growth", "growths"),
@@ -153,7 +165,6 @@ def stepped(window: Window, *, turns: bool = False) -> Trace:
     heights = log2_scale(scale[drawn])
     heights[np.flatnonzero(holes) + np.arange(np.count_nonzero(holes))] = np.nan
     step_too = "" if window.view.x == "step" else ", step %{customdata:,d}"
-    words = {each: power_of_two(each) for each in np.unique(scale).tolist()}
     return {
         "type": "scatter",
         "name": "loss scale",
@@ -162,7 +173,7 @@ def stepped(window: Window, *, turns: bool = False) -> Trace:
         "showlegend": False,
         "x": window.plot(x[drawn]),
         "y": typed(heights),
-        "text": [words.get(each, "NaN") for each in scale[drawn].tolist()],
+        "text": [power_of_two(each) for each in scale[drawn].tolist()],
         "customdata": typed(step[drawn]),
         "hovertemplate": f"%{{text}}{step_too}<extra></extra>",
     }
@@ -197,26 +208,23 @@ def _marks(mark: EventMark, window: Window) -> list[Trace]:
     if not len(moved):
         return []
     cells, _ = window.columns(moved, window.view.columns // MARK_PIXELS)
-    colour = f"role:{mark.role}"
+    told = zip(*(cells[name][:, kind].tolist() for name in _TOLD), strict=True)
+    said = [_say(mark, *each) for each in told]
     x, height = window.x.at(cells, "move")[:, kind], log2_scale(cells["move_scale"][:, kind])
-    said = [_say(mark, kind, cell) for cell in cells]
+    colour = f"role:{mark.role}"
     symbol = {"symbol": mark.symbol, "size": 9, "color": colour}
     style = {**symbol, "line": {"width": 1, "color": colour}}
     moves = {"customdata": typed(cells["moves"][:, kind]), "cliponaxis": False}
     return [markers(mark.one, window.plot(x), height, said, style, **moves)]
 
 
-def _say(mark: EventMark, kind: int, cell: Cells) -> str:
-    where = steps(int(cell["move_first"][kind]), int(cell["move_last"][kind]))
-    moves = int(cell["moves"][kind])
+def _say(mark: EventMark, moves: int, first: int, last: int, *scales: float) -> str:
+    """Describe moves from step ``first`` to ``last``. The ``scales`` are in the order of `_TOLD`."""
+    before, after, least, greatest = map(power_of_two, scales)
     if moves == 1:
-        before, after = float(cell["move_scale"][kind]), float(cell["move_after"][kind])
-        return f"{where}: {mark.one}<br>{power_of_two(before)} → {power_of_two(after)}"
-    least, greatest = float(cell["move_after_min"][kind]), float(cell["move_after_max"][kind])
-    return (
-        f"{where}: {plural(moves, mark.one, mark.many)}"
-        f"<br>to between {power_of_two(least)} and {power_of_two(greatest)}"
-    )
+        return f"{steps(first, last)}: {mark.one}<br>{before} → {after}"
+    many = plural(moves, mark.one, mark.many)
+    return f"{steps(first, last)}: {many}<br>to between {least} and {greatest}"
 
 
 def _resumed(window: Window) -> list[Trace]:

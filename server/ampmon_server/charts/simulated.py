@@ -13,8 +13,15 @@ from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.analysis.policy.scalers import KINDS, Setting, changed
 from ampmon_server.analysis.policy.simulation import Path, sentence
 from ampmon_server.charts.parts.chart import chart, why_no_updates
-from ampmon_server.charts.parts.layout import around, figure, legend_top, powers_of_two, y_axis
-from ampmon_server.charts.parts.source import Figure, ReplaySource
+from ampmon_server.charts.parts.layout import (
+    Figure,
+    around,
+    figure,
+    legend_top,
+    powers_of_two,
+    y_axis,
+)
+from ampmon_server.charts.parts.source import ReplaySource
 from ampmon_server.charts.parts.traces import Trace, broken
 from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.series import Floats

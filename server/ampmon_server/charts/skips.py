@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from ampmon_server.charts.parts.chart import chart
-from ampmon_server.charts.parts.layout import figure, y_axis
-from ampmon_server.charts.parts.source import Figure
+from ampmon_server.charts.parts.layout import Figure, figure, y_axis
 from ampmon_server.charts.parts.traces import Trace, markers, tick
-from ampmon_server.charts.parts.window import Window, typed
+from ampmon_server.charts.parts.window import Window, rows, typed
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.words import count, percent, pruned, steps
 
@@ -92,11 +90,6 @@ def _count_ticks(top: int) -> dict[str, list[int]]:
     strides = (digit * 10**power for power in itertools.count() for digit in (1, 2, 5))
     stride = next(stride for stride in strides if top // stride <= 3)
     return {"tickvals": list(range(0, top + 1, stride))}
-
-
-def rows(cells: Cells, *names: str) -> Iterable[tuple[int, ...]]:
-    """Iterate over fields of the cells as tuples: ten times as fast as over the cells themselves."""
-    return zip(*(cells[name].tolist() for name in names), strict=True)
 
 
 def _of(skipped: int, total: int) -> str:

@@ -9,10 +9,17 @@ from typing import Any
 import numpy as np
 
 from ampmon_server.charts.parts.chart import chart
-from ampmon_server.charts.parts.layout import figure, log_axis, panel_label, ticks, x_axis, y_axis
-from ampmon_server.charts.parts.source import Figure
+from ampmon_server.charts.parts.layout import (
+    Figure,
+    figure,
+    log_axis,
+    panel_label,
+    ticks,
+    x_axis,
+    y_axis,
+)
 from ampmon_server.charts.parts.traces import Trace, band, broken
-from ampmon_server.charts.parts.window import Window
+from ampmon_server.charts.parts.window import Window, rows
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Floats
 from ampmon_server.model.words import SPACE, magnitude_of, steps
@@ -93,8 +100,7 @@ def _line(name: str, cells: Cells, y: Floats, said: list[str], window: Window) -
 
 
 def _where(cells: Cells) -> list[str]:
-    ends = zip(cells["first"].tolist(), cells["last"].tolist(), strict=True)
-    return [steps(first, last) for first, last in ends]
+    return [steps(first, last) for first, last in rows(cells, "first", "last")]
 
 
 def _time_axis(cells: Cells, domain: list[float]) -> dict[str, Any]:

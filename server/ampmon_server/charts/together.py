@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from ampmon_server.charts.parts.chart import NO_USER_STEPS, nothing_here, titled
 from ampmon_server.charts.parts.layout import (
+    Figure,
     beside,
     escaped,
     figure,
@@ -17,7 +18,7 @@ from ampmon_server.charts.parts.layout import (
     ticks,
     x_axis,
 )
-from ampmon_server.charts.parts.source import Figure, Source, View
+from ampmon_server.charts.parts.source import Source, View
 from ampmon_server.charts.parts.traces import Trace
 from ampmon_server.charts.parts.window import Window, cut
 from ampmon_server.model.aggregates.departure import BaselineBand, Departure

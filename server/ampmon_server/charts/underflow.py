@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ampmon.numerics.histogram import SMALL_CLASSES
 from ampmon_server.analysis.flushed import Flushed
 from ampmon_server.charts.parts.chart import chart, why_no_samples
-from ampmon_server.charts.parts.layout import beside, figure, y_axis
+from ampmon_server.charts.parts.layout import Figure, beside, figure, y_axis
 from ampmon_server.charts.parts.layout import ticks as ticks_at
 from ampmon_server.charts.parts.samples import GRID_DEFINITION, JudgedGradients, Place, judge, scope
-from ampmon_server.charts.parts.source import Figure
 from ampmon_server.charts.parts.traces import Trace, band, broken, dotted, each_once, line
 from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.aggregates.gradients import SHARES
@@ -100,8 +99,9 @@ def underflow(window: Window) -> Figure | str:
         return why_no_samples(window)
     source, narrow, classes = window.source, window.view.narrow, judged.classes()
     drawn = [fate for fate in LOST if fate.always or getattr(classes, fate.field).any()]
-    floor, top = _decades(judged, drawn)
-    lines = [_line(fate, judged, floor) for fate in drawn]
+    points = {fate: _points(fate, judged) for fate in (HELD, *drawn)}
+    floor, top = _decades([points[fate].share for fate in drawn])
+    held, *lines = [_line(fate, of, judged, floor) for fate, of in points.items()]
     bands = [_band(fate, judged, floor) for fate in drawn if _has_band(fate, judged)]
     gone = source.flushed if judged.side == "on" else None
     if gone is not None and not gone.plausible:
@@ -109,9 +109,8 @@ def underflow(window: Window) -> Figure | str:
     if gone is not None:
         lines += _flushed(gone, judged, floor)
     gone_caption = _flushed_caption(source.flushed, judged) if source.newest else ""
-    held = {**_line(HELD, judged, floor), "mode": "none"}
     return figure(
-        [held, *bands, *lines],
+        [{**held, "mode": "none"}, *bands, *lines],
         window,
         height=256,
         stacked=132,
@@ -124,11 +123,10 @@ def underflow(window: Window) -> Figure | str:
     )
 
 
-def _line(fate: ElementClass, judged: JudgedGradients, floor: float) -> Trace:
+def _line(fate: ElementClass, of: _Points, judged: JudgedGradients, floor: float) -> Trace:
     """Draw each column's first, last, least and greatest share. The newest is held to the end of the window."""
     window = judged.window
-    x, share, column = _points(fate, judged)
-    x, share, column = (np.append(each, each[-1]) for each in (x, share, column))
+    x, share, column = (np.append(each, each[-1]) for each in of)
     x[-1] = window.high
     return broken(x, window.gaps, held=True).line(
         height_of(share, floor),
@@ -142,14 +140,21 @@ def _line(fate: ElementClass, judged: JudgedGradients, floor: float) -> Trace:
     )
 
 
-def _points(fate: ElementClass, judged: JudgedGradients) -> tuple[Ints | Floats, Floats, Ints]:
-    """Return x, share and column of the drawn samples, in order of x, [p]."""
+class _Points(NamedTuple):
+    """The drawn samples of a class, in order of x, [p]: their x, share and column."""
+
+    x: Ints | Floats
+    share: Floats
+    column: Ints
+
+
+def _points(fate: ElementClass, judged: JudgedGradients) -> _Points:
     of = fate.place
     x = [*map(judged.at, ENDS), *(judged.at(most)[:, of] for most in EXTREMES)]
     step = [*map(judged.step, ENDS), *(judged.step(most)[:, of] for most in EXTREMES)]
     share = [judged.of(each)[:, of] for each in ("first_share", "last_share", *EXTREMES)]
     kept, (at, _, shares) = each_once(*(np.stack(each, axis=1) for each in (x, step, share)))
-    return at[kept], shares[kept], np.nonzero(kept)[0]
+    return _Points(at[kept], shares[kept], np.nonzero(kept)[0])
 
 
 def _has_band(fate: ElementClass, judged: JudgedGradients) -> bool:
@@ -184,9 +189,9 @@ def height_of(share: Floats, floor: float) -> Floats:
     return heights
 
 
-def _decades(judged: JudgedGradients, drawn: list[ElementClass]) -> tuple[float, float]:
+def _decades(shares: list[Floats]) -> tuple[float, float]:
     """Return the floor and the top of the log scale: whole decades around all shares, the floor one further down."""
-    seen = np.concatenate([_points(fate, judged)[1] for fate in drawn])
+    seen = np.concatenate(shares)
     seen = seen[seen > 0]
     lowest = np.floor(np.log10(seen.min())) if len(seen) else -3.0
     highest = np.ceil(np.log10(seen.max())) if len(seen) else 0.0

@@ -19,6 +19,7 @@ from ampmon_server.charts.parts.chart import chart
 from ampmon_server.charts.parts.layout import (
     FONT,
     HAIRLINE_AXIS,
+    Figure,
     choice,
     figure,
     label,
@@ -28,7 +29,7 @@ from ampmon_server.charts.parts.layout import (
     upright,
     y_axis,
 )
-from ampmon_server.charts.parts.source import Figure, ScaleSource, View
+from ampmon_server.charts.parts.source import ScaleSource, View
 from ampmon_server.charts.parts.traces import Trace
 from ampmon_server.charts.parts.window import Window, typed
 from ampmon_server.charts.underflow import height_of

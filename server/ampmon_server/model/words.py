@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 
 SPACE = "\u202f"
@@ -26,6 +27,7 @@ def magnitude_of(number: float) -> str:
     return count(round(number)) if 999.5 <= number < 1e6 else f"{number:.3g}"
 
 
+@lru_cache(maxsize=8192)  # charts of a growing run say the same shares again and again
 def percent(share: float) -> str:
     """Format a share of 0..1: two digits below 10 %, else one decimal. Only exactly 0 and 1 give "0 %" and "100 %"."""
     parts = 100 * share
@@ -43,6 +45,7 @@ def within(share: float, error: float | None) -> str:
     return f"{percent(share)} ± {percent(error)}" if error else percent(share)
 
 
+@lru_cache(maxsize=1024)
 def power_of_two(scale: float) -> str:
     """Format a loss scale: "32 768 = 2¹⁵" or "1 000 ≈ 2⁹·⁹⁷". Very small and very large ones show only the power."""
     if not math.isfinite(scale):

@@ -12,8 +12,8 @@ from uuid import UUID
 import orjson
 
 from ampmon_server.analysis.diagnosis.effective import effective
+from ampmon_server.charts import Figure, View
 from ampmon_server.charts.compared import COMPARED
-from ampmon_server.charts.parts.source import Figure, View
 from ampmon_server.charts.together import Compared
 from ampmon_server.model.aggregates.departure import Departure
 from ampmon_server.model.aggregates.scalars import empty as no_values

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from ampmon_server.charts.parts.layout import empty
-from ampmon_server.charts.parts.source import Figure, Source, View
+from ampmon_server.charts.parts.layout import Figure, empty
+from ampmon_server.charts.parts.source import Source, View
 from ampmon_server.charts.parts.window import Window, cut
 from ampmon_server.model.words import count, steps
 

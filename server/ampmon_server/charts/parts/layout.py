@@ -8,16 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ampmon_server.analysis.whatif import FORMATS
-from ampmon_server.charts.parts.source import Axis, Figure, View
+from ampmon_server.charts.parts.source import Axis, View
 from ampmon_server.charts.parts.traces import Trace, shades
 from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.series import Floats
 
+
+Figure: TypeAlias = dict[str, Any]
 
 # All charts have the same margins, so a step is at the same place in all of them.
 MARGIN_LEFT = 64

@@ -30,7 +30,6 @@ WIDTH_MAX = 1000
 
 Axis: TypeAlias = Literal["step", "time", "user"]
 Position: TypeAlias = Literal["alone", "stacked", "last"]
-Figure: TypeAlias = dict[str, Any]
 Number = TypeVar("Number", float, npt.NDArray[Any])
 
 
