@@ -17,7 +17,7 @@ from ampmon.numerics.histogram import SMALL_CLASSES, Classes, headroom_bits
 from ampmon_server.charts.parts.chart import chart, nothing_here
 from ampmon_server.charts.parts.layout import Figure, escaped, figure, shortened, ticks, y_axis
 from ampmon_server.charts.parts.source import View
-from ampmon_server.charts.parts.traces import Trace, markers
+from ampmon_server.charts.parts.traces import Trace, bars, markers
 from ampmon_server.charts.parts.window import Window, typed
 from ampmon_server.charts.underflow import FATES, ElementClass
 from ampmon_server.model.series import Floats, Ints, ModuleSample
@@ -77,7 +77,7 @@ def activations(window: Window) -> Figure | str:
     traces = [*_bars(sample, rows, heights, drawn), *_headrooms(sample, rows, heights)]
     top = 16 + 20 * len(traces) if view.narrow else 48
     left = round(24 + _CHARACTER_PIXELS * max(map(len, names)))
-    name_at = dict(zip(heights.tolist(), map(escaped, names), strict=True))
+    name_at = ticks(dict(zip(heights.tolist(), map(escaped, names), strict=True)))
     font = {"size": 11, "color": "role:ink"}
     across = {"share of the gradient's elements": "lost", "headroom, bits": "bits left"}
     lost, bits = [short if view.narrow else long for long, short in across.items()]
@@ -96,7 +96,7 @@ def activations(window: Window) -> Figure | str:
         xaxis2=_x_axis(bits, [0.62, 1], _bits_ticks(sample, rows)),
         yaxis=y_axis(
             range=[float(heights[-1]) - 0.6, 0.6],
-            **ticks(name_at, name_at.__getitem__),
+            **name_at,
             showgrid=False,
             ticklabelstandoff=6,
             tickfont=font,
@@ -145,20 +145,12 @@ def _bars(
 ) -> list[Trace]:
     classes = sample.statistics.classes()
     said = [_said(sample, classes, drawn, row) for row in rows.tolist()]
-    return [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": fate.word,
-            "x": typed(100 * _share(getattr(classes, fate.field), classes)[rows]),
-            "y": typed(heights),
-            "marker": {"color": f"role:{fate.role}", "line": {"width": 0}},
-            "text": said,
-            "textposition": "none",
-            "hoverinfo": "text",
-        }
-        for fate in drawn
-    ]
+    traces = []
+    for fate in drawn:
+        share = typed(100 * _share(getattr(classes, fate.field), classes)[rows])
+        marker = {"color": f"role:{fate.role}", "line": {"width": 0}}
+        traces.append(bars(share, heights, said, marker, name=fate.word, orientation="h"))
+    return traces
 
 
 def _said(sample: ModuleSample, classes: Classes, drawn: list[ElementClass], row: int) -> str:
@@ -226,8 +218,10 @@ def _percent_ticks(shares: Floats) -> dict[str, Any]:
     """Three ticks from 0 to the least round percentage above all shares."""
     most = 100 * float(shares.max(initial=0.0))
     top = next(round_ for round_ in (1, 2, 5, 10, 20, 50, 100) if most <= round_ or round_ == 100)
-    thirds = (top * part / 2 for part in range(3))
-    return {"range": [0, top], **ticks(thirds, lambda at: percent(at / 100))}
+    return {
+        "range": [0, top],
+        **ticks({at: percent(at / 100) for at in (0.0, top / 2, float(top))}),
+    }
 
 
 def _bits_ticks(sample: ModuleSample, rows: Ints) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from ampmon_server.charts.parts.layout import (
 from ampmon_server.charts.parts.limits import FormatWindow, begins
 from ampmon_server.charts.parts.samples import GRID_DEFINITION, JudgedGradients, judge, scope
 from ampmon_server.charts.parts.source import View
-from ampmon_server.charts.parts.traces import GappedPoints, Trace, apart, edges
+from ampmon_server.charts.parts.traces import GappedPoints, Trace, apart, edges, heatmap
 from ampmon_server.charts.parts.window import Window, typed
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, plural, two_to
@@ -145,16 +145,9 @@ def _heatmap(band: ExponentRows, columns: GappedPoints, window: Window) -> Trace
     # NaN leaves a cell empty, so that zero does not look like a small count.
     counts = np.where(columns.empty, 0.0, band.counts[:, columns.taken])
     colour = np.where(counts > 0, np.log10(1.0 + counts), np.nan)
-    return {
-        "type": "heatmap",
-        "x": window.plot(edges(columns.x, window)),
-        "y": typed(band.heights),
-        "z": typed(colour.astype(np.float32)),
-        "customdata": typed(_few_bytes(counts)),
-        "coloraxis": "coloraxis",
-        "hoverongaps": False,
-        "hovertemplate": f"{hovered_x(window)}<br>{band.word}: %{{customdata:,.2~f}} elements<extra></extra>",
-    }
+    hover = f"{hovered_x(window)}<br>{band.word}: %{{customdata:,.2~f}} elements"
+    held = {"customdata": typed(_few_bytes(counts))}
+    return heatmap(columns, typed(band.heights), colour, hover, window, **held)
 
 
 def _few_bytes(counts: Floats) -> Ints | npt.NDArray[np.float32]:

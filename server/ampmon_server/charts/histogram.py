@@ -24,7 +24,7 @@ from ampmon_server.charts.parts.layout import (
 )
 from ampmon_server.charts.parts.limits import limits
 from ampmon_server.charts.parts.source import View
-from ampmon_server.charts.parts.traces import Trace
+from ampmon_server.charts.parts.traces import Trace, bars
 from ampmon_server.charts.parts.window import Window, typed
 from ampmon_server.charts.underflow import FATES
 from ampmon_server.model.series import Floats, ParameterSample
@@ -82,23 +82,23 @@ def histogram(window: Window) -> Figure | str:
         before = f"No gradient of a parameter named {of.chosen!r} was sampled."
         return nothing_here(view, "sampled gradient", before)
     into = FORMATS[view.format]
-    bars = _bars(sample, into)
-    if not bars:
+    drawn = _bars(sample, into)
+    if not drawn:
         return f"At step {count(sample.step)} none of its elements was sampled."
-    low = min(bars[0].at, FP16.exponent_min_subnormal) - 1.0
-    high = max(bars[-1].at, FP16.exponent_max) + 1.0
+    low = min(drawn[0].at, FP16.exponent_min_subnormal) - 1.0
+    high = max(drawn[-1].at, FP16.exponent_max) + 1.0
     named = zip(limits(into), ("overflow", "subnormal", "below range"), strict=True)
     shown = [(at, words) for at, words in named if low < at < high]
     return figure(
-        [_trace(bars, int(sample.statistics.looked[0]), into)],
+        [_trace(drawn, int(sample.statistics.looked[0]), into)],
         window,
         height=272,
         top=24,
-        caption=_caption(sample, bars, into),
+        caption=_caption(sample, drawn, into),
         meta={"choices": [format_choice("limits", view)]},
         bargap=0.15,
-        xaxis=_x_axis(low, high, bars, view),
-        yaxis=_y_axis(float(np.log10(max(bar.elements for bar in bars)))),
+        xaxis=_x_axis(low, high, drawn, view),
+        yaxis=_y_axis(float(np.log10(max(bar.elements for bar in drawn)))),
         shapes=[{**upright(at, "ink", "dot"), "xref": "x"} for at, _ in shown],
         annotations=[_name(at, words) for at, words in shown],
     )
@@ -136,20 +136,15 @@ def _words(exponent: int) -> str:
     return f"{two_to(exponent)} up to {two_to(exponent + 1)}"
 
 
-def _trace(bars: list[_Bar], looked: int, into: FloatFormat) -> Trace:
-    return {
-        "type": "bar",
-        "x": typed(np.array([bar.at for bar in bars])),
-        "y": typed(np.array([bar.elements for bar in bars])),
-        "marker": {"color": [f"role:{ROLES[bar.fate]}" for bar in bars], "line": {"width": 0}},
-        "text": [
-            f"{bar.words}: {plural(bar.elements, 'element')}, {percent(bar.elements / looked)}"
-            f"{f'<br>{WORDS[bar.fate]} in {into.name}' if bar.words.startswith(('2', 'b')) else ''}"
-            for bar in bars
-        ],
-        "textposition": "none",
-        "hoverinfo": "text",
-    }
+def _trace(drawn: list[_Bar], looked: int, into: FloatFormat) -> Trace:
+    said = [
+        f"{bar.words}: {plural(bar.elements, 'element')}, {percent(bar.elements / looked)}"
+        f"{f'<br>{WORDS[bar.fate]} in {into.name}' if bar.words.startswith(('2', 'b')) else ''}"
+        for bar in drawn
+    ]
+    colours = {"color": [f"role:{ROLES[bar.fate]}" for bar in drawn], "line": {"width": 0}}
+    x, y = (np.array([getattr(bar, name) for bar in drawn]) for name in ("at", "elements"))
+    return bars(typed(x), y, said, colours)
 
 
 def _x_axis(low: float, high: float, bars: list[_Bar], view: View) -> dict[str, Any]:
@@ -169,7 +164,7 @@ def _x_axis(low: float, high: float, bars: list[_Bar], view: View) -> dict[str, 
         "showgrid": False,
         "zeroline": False,
         "ticks": "",
-        **ticks(named, named.__getitem__),
+        **ticks(named),
     }
 
 
@@ -180,7 +175,7 @@ def _y_axis(decades: float) -> dict[str, Any]:
         10**power: f"10<sup>{power}</sup>" if power > 5 else count(10**power) for power in powers
     }
     top = max(decades, 1.0) + 0.1
-    return y_axis(type="log", range=[-0.3, top], **ticks(named, named.__getitem__))
+    return y_axis(type="log", range=[-0.3, top], **ticks(named))
 
 
 def _name(at: float, words: str) -> dict[str, Any]:

@@ -184,7 +184,7 @@ def _norms(decades: Floats) -> dict[str, Any]:
     powers = np.arange(low, high + 1, max(1, -(-(high - low) // 3)))
     return {
         "range": [low - 0.1, high + 0.1],
-        **ticks(powers.tolist(), "10<sup>{:.0f}</sup>".format),
+        **ticks({power: f"10<sup>{power:.0f}</sup>" for power in powers.tolist()}),
     }
 
 

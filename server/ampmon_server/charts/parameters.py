@@ -28,8 +28,8 @@ from ampmon_server.charts.parts.layout import (
 from ampmon_server.charts.parts.rows import LEVELS, ROWS_MAX, ParameterRows, rows_of
 from ampmon_server.charts.parts.samples import in_window, merged
 from ampmon_server.charts.parts.source import ParameterSource
-from ampmon_server.charts.parts.traces import Trace, apart, edges
-from ampmon_server.charts.parts.window import Window, typed
+from ampmon_server.charts.parts.traces import Trace, apart, heatmap
+from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.parameters import wide
 from ampmon_server.model.names import block_of
@@ -189,17 +189,9 @@ def _heatmap(
     if np.isinf(z).any():  # other values need no text of their own
         said = [[_said(value, statistic.unit) for value in row] for row in z.tolist()]
         cell_text, hover = {"text": said}, "%{text}"
-    words = f"{hovered_x(window)}: {hover} {statistic.word}{of}"
-    return {
-        "type": "heatmap",
-        "x": window.plot(edges(columns.x, window)),
-        "y": list(labels),
-        "z": typed(np.nan_to_num(z, nan=np.nan, posinf=FAR, neginf=-FAR).astype(np.float32)),
-        "coloraxis": "coloraxis",
-        "hoverongaps": False,
-        "hovertemplate": f"%{{y}}<br>{words}<extra></extra>",
-        **cell_text,
-    }
+    words = f"%{{y}}<br>{hovered_x(window)}: {hover} {statistic.word}{of}"
+    far = np.nan_to_num(z, nan=np.nan, posinf=FAR, neginf=-FAR)
+    return heatmap(columns, list(labels), far, words, window, **cell_text)
 
 
 def _ticks(names: Sequence[str], labels: Sequence[str], height: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ampmon_server.charts.parts.chart import chart
-from ampmon_server.charts.parts.layout import Figure, figure, legend_top, ticks, y_axis
+from ampmon_server.charts.parts.layout import Figure, figure, ticks, y_axis
 from ampmon_server.charts.parts.traces import Trace, markers, tick
 from ampmon_server.charts.parts.window import Window, typed
 from ampmon_server.model.aggregates.merging import Cells
@@ -49,10 +49,9 @@ def ranks(window: Window) -> Figure | str:
         traces,
         window,
         height=72 + ROW_PIXELS * min(max(len(strips), 3), NAMED),
-        top=legend_top([each["name"] for each in traces], window.view),
+        named=[each["name"] for each in traces],
         caption=_caption(strips, window),
         yaxis=_axis(strips),
-        showlegend=True,
     )
 
 
@@ -176,9 +175,7 @@ def _points(
 
 def _axis(strips: list[Strip]) -> dict[str, Any]:
     rank_at = {-strip.place: f"rank {strip.rank}" for strip in strips[:: -(-len(strips) // NAMED)]}
-    return y_axis(
-        range=[0.7 - len(strips), 0.7], showgrid=False, **ticks(rank_at, rank_at.__getitem__)
-    )
+    return y_axis(range=[0.7 - len(strips), 0.7], showgrid=False, **ticks(rank_at))
 
 
 def _caption(strips: list[Strip], window: Window) -> str:

@@ -18,7 +18,6 @@ from ampmon_server.charts.parts.layout import (
     around,
     beside,
     figure,
-    legend_top,
     level,
     log2_scale,
     powers_of_two,
@@ -124,7 +123,7 @@ def scale(window: Window) -> Figure:
     above = room.traces() if room else []
     # In the stack, the chart of skips is right below.
     lost = [] if view.stacked else rug(window, yaxis="y2")
-    strip = {} if view.stacked else {"yaxis2": _strip(lost)}
+    strip: dict[str, Any] = {} if view.stacked else {"yaxis2": _strip(lost)}
     domain = [STRIP if strip else 0, 1]
     # On other axes than the step, every point stays, because its hover text names its step.
     line = stepped(window, turns=view.x == "step")
@@ -133,14 +132,13 @@ def scale(window: Window) -> Figure:
         window,
         height=288,
         stacked=172,
-        top=legend_top([trace["name"] for trace in marks], view),
+        named=[trace["name"] for trace in marks],
         caption=_caption(all_of, window) + (room.caption if room else ""),
         xaxis={**x_axis(window), "anchor": "y2" if strip else "y"},
         yaxis=y_axis(range=[low, high], domain=domain, **powers_of_two(low, high)),
         **strip,
         shapes=shapes,
         annotations=[*labels, *_room_label(room, all_of, (low, high), view)],
-        showlegend=bool(marks),
         hovermode="x unified",
     )
 

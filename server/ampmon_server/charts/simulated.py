@@ -13,14 +13,7 @@ from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.analysis.policy.scalers import KINDS, Setting, changed
 from ampmon_server.analysis.policy.simulation import Path, sentence
 from ampmon_server.charts.parts.chart import chart, why_no_updates
-from ampmon_server.charts.parts.layout import (
-    Figure,
-    around,
-    figure,
-    legend_top,
-    powers_of_two,
-    y_axis,
-)
+from ampmon_server.charts.parts.layout import Figure, around, figure, powers_of_two, y_axis
 from ampmon_server.charts.parts.source import ReplaySource
 from ampmon_server.charts.parts.traces import Trace, broken
 from ampmon_server.charts.parts.window import Window
@@ -69,7 +62,7 @@ def simulated(window: Window) -> Figure | str:
         _traces(path, was, window),
         window,
         height=256,
-        top=legend_top(["recorded", "simulated", "band"], window.view),
+        named=["recorded", "simulated", "band"],
         caption=_stretch(found),
         meta={
             "form": _form(found.simulated.setting),
@@ -77,7 +70,6 @@ def simulated(window: Window) -> Figure | str:
             **_standing(found),
         },
         hovermode="x unified",
-        showlegend=True,
         yaxis=y_axis(range=[low, high], **powers_of_two(low, high)),
     )
 

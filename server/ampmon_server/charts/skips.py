@@ -9,7 +9,7 @@ import numpy as np
 
 from ampmon_server.charts.parts.chart import chart
 from ampmon_server.charts.parts.layout import Figure, figure, y_axis
-from ampmon_server.charts.parts.traces import Trace, markers, tick
+from ampmon_server.charts.parts.traces import Trace, bars, markers, tick
 from ampmon_server.charts.parts.window import Window, rows, typed
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.words import count, percent, pruned, steps
@@ -55,20 +55,14 @@ def _bars(window: Window, columns: Cells, span: float) -> Trace:
     half = span / 2 if window.view.x == "user" else (span - 1) / 2
     middles = np.floor_divide(window.x.at(held, "first"), span) * span + half
     outline = {"width": 1, "color": "role:background"}
-    return {
-        "type": "bar",
-        "name": "skipped steps",
-        "x": window.plot(middles),
-        "y": typed(held["skipped"]),
-        "width": span / 1000 if window.view.x == "time" else span,
-        "marker": {"color": "role:skip", "opacity": 0.6, "line": outline},
-        "text": [
-            f"{steps(first, last)}<br>{_of(skipped, total)}"
-            for first, last, skipped, total in rows(held, "first", "last", "skipped", "n")
-        ],
-        "textposition": "none",
-        "hoverinfo": "text",
-    }
+    said = [
+        f"{steps(first, last)}<br>{_of(skipped, total)}"
+        for first, last, skipped, total in rows(held, "first", "last", "skipped", "n")
+    ]
+    marker = {"color": "role:skip", "opacity": 0.6, "line": outline}
+    width = span / 1000 if window.view.x == "time" else span
+    x, y = window.plot(middles), held["skipped"]
+    return bars(x, y, said, marker, name="skipped steps", width=width)
 
 
 def rug(window: Window, **keys: Any) -> list[Trace]:

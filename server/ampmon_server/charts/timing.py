@@ -113,7 +113,7 @@ def _time_axis(cells: Cells, domain: list[float]) -> dict[str, Any]:
 
 def _memory_axis(cells: Cells) -> dict[str, Any]:
     top = 1.15 * float(cells["memory_peak"].max())
-    named = ticks([0, 0.5 * top / 1.15, top / 1.15], _bytes)
+    named = ticks({at: _bytes(at) for at in (0, 0.5 * top / 1.15, top / 1.15)})
     return y_axis(range=[0, top], domain=[0, 0.4], **named)
 
 

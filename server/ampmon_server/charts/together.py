@@ -13,7 +13,6 @@ from ampmon_server.charts.parts.layout import (
     beside,
     escaped,
     figure,
-    legend_top,
     shortened,
     ticks,
     x_axis,
@@ -161,15 +160,8 @@ def chart(
     if view.narrow:
         layout["annotations"] = []
     axis = x_axis(frame) | {"anchor": anchor}
-    return figure(
-        traces,
-        frame,
-        top=legend_top(named, view),
-        showlegend=bool(named),
-        hovermode="closest",
-        xaxis=axis | elapsed(frame) if view.x == "time" else axis,
-        **layout,
-    )
+    layout["xaxis"] = axis | elapsed(frame) if view.x == "time" else axis
+    return figure(traces, frame, named=named, hovermode="closest", **layout)
 
 
 def hovered(run: Compared) -> dict[str, Any]:
@@ -224,7 +216,7 @@ def elapsed(frame: Window) -> dict[str, Any]:
         "type": "linear",
         "range": [(frame.low - pad) / 1000, (frame.high + pad) / 1000],
         "title": {"text": "time since the start of each run", "standoff": 4},
-        **ticks(name_at, name_at.__getitem__),
+        **ticks(name_at),
         "tickformat": "",
         "unifiedhovertitle": {"text": "%{x|elapsed} since the start"},
     }

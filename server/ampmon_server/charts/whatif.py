@@ -23,7 +23,6 @@ from ampmon_server.charts.parts.layout import (
     choice,
     figure,
     label,
-    legend_top,
     powers_of_two,
     ticks,
     upright,
@@ -104,13 +103,13 @@ def whatif(window: Window) -> Figure | str:
     at = _Marks.of(asked)
     marked = list(at.drawn())
     shares = curve(asked.gradient, asked.gone, FORMATS[asked.format])
-    decades = [FLOOR, *range(int(FLOOR) + 1, 1)]
-    named = ticks(decades, lambda at: "0 %" if at == FLOOR else percent(10.0**at))
+    decades = range(int(FLOOR) + 1, 1)
+    shown = ticks({FLOOR: "0 %", **{decade: percent(10.0**decade) for decade in decades}})
     return figure(
         [trace for loss in LOSSES for trace in _traces(loss, shares, at.measured)],
         window,
         height=344,
-        top=legend_top([loss.word for loss in LOSSES], view),
+        named=[loss.word for loss in LOSSES],
         caption=_caption(asked),
         meta={
             "choices": [choice("format", "Format", asked.format, list(NAMES.items()))],
@@ -120,10 +119,9 @@ def whatif(window: Window) -> Figure | str:
         },
         uirevision="whatif",
         hovermode="closest",
-        showlegend=True,
         dragmode=False,
         xaxis=_x_axis(view),
-        yaxis=y_axis(range=[FLOOR, 0.9], **named),
+        yaxis=y_axis(range=[FLOOR, 0.9], **shown),
         shapes=[line for line, _ in marked],
         annotations=[label for _, label in marked],
     )

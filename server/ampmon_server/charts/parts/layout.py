@@ -6,7 +6,7 @@ Colours are role names: "role:ink". web/roles.json has the colour of each role i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -86,19 +86,23 @@ def figure(
     height: int,
     top: int = 8,
     stacked: int | None = None,
+    named: Sequence[str] | None = None,
     meta: Mapping[str, Any] = MappingProxyType({}),
     **layout: Any,
 ) -> Figure:
     """Build a chart from its traces and ``layout``, which overrides the defaults.
 
     ``height`` and the ``top`` margin are in pixels. ``stacked`` is the height of the plot in the page's stack, for a
-    chart that has a place there. ``meta`` is what else the page needs to know of the chart.
+    chart that has a place there. The legend has the traces ``named``. ``meta`` is what else the page needs to know of
+    the chart.
     """
     view = window.view
     layout["shapes"] = [*shades(window), *layout.get("shapes", ())]
     zone = {"zone": view.zone} if view.x == "time" and view.zone else {}
     words = {"caption": caption, **meta, **zone}
     layout = {"xaxis": x_axis(window), "meta": words, **layout}
+    if named is not None:
+        top, layout["showlegend"] = _legend_top(named, view), bool(named)
     if view.narrow and "coloraxis" in layout:
         _title_apart(layout)
     bottom = BOTTOM
@@ -108,14 +112,8 @@ def figure(
         layout["showlegend"] = False
         if view.position == "stacked":
             layout["xaxis"] |= {"title": None, "showticklabels": False, "ticks": ""}
-    margin = {
-        "l": MARGIN_LEFT,
-        "r": _right(view),
-        "t": top,
-        "b": bottom,
-        # Margins are fixed, so that every plot stays in line with the others.
-        "autoexpand": False,
-    }
+    # Margins are fixed, so that every plot stays in line with the others.
+    margin = {"l": MARGIN_LEFT, "r": _right(view), "t": top, "b": bottom, "autoexpand": False}
     return {
         "data": list(data),
         "layout": {
@@ -209,7 +207,7 @@ def _room(view: View) -> int:
     return view.width - MARGIN_LEFT - _right(view)
 
 
-def legend_top(words: Sequence[str], view: View) -> int:
+def _legend_top(words: Sequence[str], view: View) -> int:
     """Return the pixels above a plot for a legend of ``words``: one row, or on a phone as many as it needs."""
     if not words:
         return 8
@@ -237,14 +235,13 @@ def log_axis(
     """Return a y axis around 10^low to 10^high. ``say`` names its ticks, of which there are ``at_most`` or fewer."""
     pad = max(0.08 * (high - low), 0.15)
     low, high = low - pad, high + pad
-    named = ticks(_log_ticks(low, high, at_most), say)
+    named = ticks({at: say(at) for at in _log_ticks(low, high, at_most)})
     return y_axis(type="log", range=[low, high], **named, **keys)
 
 
-def ticks(at: Iterable[float], say: Callable[[Any], str]) -> dict[str, Any]:
-    """Return ticks at these places of an axis. ``say`` names them."""
-    values = list(at)
-    return {"tickvals": values, "ticktext": list(map(say, values))}
+def ticks(words: Mapping[Any, str]) -> dict[str, Any]:
+    """Return the ticks of an axis: their words by place."""
+    return {"tickvals": list(words), "ticktext": list(words.values())}
 
 
 def _log_ticks(low: float, high: float, at_most: int) -> list[float]:
@@ -336,7 +333,7 @@ def powers_of_two(low: float, high: float, at_most: int = 7) -> dict[str, Any]:
     while (last - first) // stride + 1 > at_most:
         stride *= 2
     exponents = np.arange(first + (-first) % stride, last + 1, stride)
-    return ticks(exponents.tolist(), "2<sup>{}</sup>".format)
+    return ticks({exponent: f"2<sup>{exponent}</sup>" for exponent in exponents.tolist()})
 
 
 def choice(

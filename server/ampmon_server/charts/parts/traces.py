@@ -112,6 +112,30 @@ def edges(x: Ints | Floats, window: Window) -> Ints | Floats:
     return np.array([x[0] - half, x[0] + half])
 
 
+def heatmap(
+    columns: GappedPoints, y: Any, z: Floats, hover: str, window: Window, **keys: Any
+) -> Trace:
+    """Draw a heatmap of ``z`` [rows, q] over these columns, and over rows at ``y``."""
+    return {
+        "type": "heatmap",
+        "x": window.plot(edges(columns.x, window)),
+        "y": y,
+        "z": typed(z.astype(np.float32)),
+        "coloraxis": "coloraxis",
+        "hoverongaps": False,
+        "hovertemplate": f"{hover}<extra></extra>",
+        **keys,
+    }
+
+
+def bars(
+    x: Mapping[str, str], y: Any, said: Sequence[str], marker: Mapping[str, Any], **keys: Any
+) -> Trace:
+    """Draw bars at the encoded ``x`` [p] of the length ``y`` [p], with ``said`` [p] as the hover texts."""
+    text = {"text": said, "textposition": "none", "hoverinfo": "text"}
+    return {"type": "bar", "x": x, "y": typed(y), "marker": marker, **text, **keys}
+
+
 def dotted(points: int) -> dict[str, Any]:
     """Return the keys of a line with a dot at each of its points, if they are few."""
     mode = "lines+markers" if points <= DOTTED_MAX else "lines"
