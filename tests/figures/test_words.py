@@ -30,6 +30,12 @@ def test_a_share_is_never_rounded_to_none_or_all() -> None:
         assert words.percent(share) not in {words.percent(0), words.percent(1)}
 
 
+def test_zero_has_no_sign() -> None:
+    """A share or a scale of -0.0 has the text of 0, as on the page, and so does the next 0.0."""
+    assert [words.percent(share) for share in (-0.0, 0.0)] == ["0\u202f%"] * 2
+    assert [words.power_of_two(scale) for scale in (-0.0, 0.0)] == ["0", "0"]
+
+
 def test_scales_that_are_no_numbers_are_named() -> None:
     """NaN and infinity have texts of their own."""
     assert words.power_of_two(float("nan")) == "NaN"

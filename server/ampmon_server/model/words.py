@@ -30,7 +30,7 @@ def magnitude_of(number: float) -> str:
 @lru_cache(maxsize=8192)  # charts of a growing run say the same shares again and again
 def percent(share: float) -> str:
     """Format a share of 0..1: two digits below 10 %, else one decimal. Only exactly 0 and 1 give "0 %" and "100 %"."""
-    parts = 100 * share
+    parts = 100 * share + 0.0  # -0.0 becomes 0.0
     if parts in (0, 100):
         return f"{parts:.0f}" + PERCENT
     if parts >= 99.95:
@@ -51,7 +51,7 @@ def power_of_two(scale: float) -> str:
     if not math.isfinite(scale):
         return not_finite(scale)
     if scale <= 0:
-        return _trim(f"{scale:.6f}")
+        return _trim(f"{scale + 0.0:.6f}")
     fraction, exponent = math.frexp(scale)
     exact = fraction == 0.5
     power = two_to(exponent - 1 if exact else round(math.log2(scale), 2) + 0.0)  # -0.0 becomes 0.0
