@@ -5,8 +5,6 @@ import { h, mark, say } from "./dom.js";
 import { signOut } from "./session.js";
 import { toast } from "./toast.js";
 
-/** @import { Me } from "../types/page.js" */
-
 /** @type {Record<string, string>} */
 const MAY = {
   read: "See runs, charts and this page",

@@ -1,7 +1,5 @@
 // Parses and formats the address bar's hash: which page is shown, and with which view. Pure.
 
-/** @import { Address, View } from "../types/page.js" */
-
 /** @type {View["x"][]} */
 export const AXES = ["step", "time", "user"];
 

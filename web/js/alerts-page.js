@@ -14,11 +14,6 @@ import { Table } from "./table.js";
 import { succeeded } from "./toast.js";
 import { mayChange } from "./account.js";
 
-/** @import { Address, ListedMute, Message, OpenAlert } from "../types/page.js" */
-/** @import { TemplateResult } from "./lit-html.js" */
-/** @import { Read } from "./ledger.js" */
-/** @import { Column } from "./table.js" */
-
 const READ_MS = 2000;
 const ROWS = 20;
 const NONE_SENT = "No message was sent. Test your destinations: ampmon alerts test --alerts alerts.toml";

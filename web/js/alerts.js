@@ -5,9 +5,6 @@ import { sentence } from "./format.js";
 import { html } from "./lit-html.js";
 import { succeeded } from "./toast.js";
 
-/** @import { Told } from "./lit-html.js" */
-/** @import { Alert, Delivery } from "../types/page.js" */
-
 const LISTED = new Intl.ListFormat("en-GB");
 const HOUR_US = 3600e6;
 /** Durations of a mute; null has no end. @type {[words: string, us: number | null][]} */

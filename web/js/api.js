@@ -3,8 +3,6 @@
 import { urlOf } from "./root.js";
 import { credentials, reportUnauthorized } from "./session.js";
 
-/** @import { Problem } from "../types/page.js" */
-
 const HELD_MAX = 64;
 const WAIT_MS = 15_000;
 

@@ -3,9 +3,6 @@
 import { html, nothing } from "./lit-html.js";
 import { SEVERITY, STATUS } from "./words.js";
 
-/** @import { TemplateResult } from "./lit-html.js" */
-/** @import { Severity, Status } from "../types/page.js" */
-
 /** @param {Status} status */
 export function badge(status) {
   const [shape, meaning] = STATUS[status] ?? ["?", "Unknown status. Reload the page."];

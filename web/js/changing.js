@@ -7,16 +7,11 @@ import { html, render } from "./lit-html.js";
 import { succeeded } from "./toast.js";
 import { mayChange } from "./account.js";
 
-/** @import { TemplateResult } from "./lit-html.js" */
-/** @import { Summary } from "../types/page.js" */
-
-/** A change to one run. @typedef {(run: Summary) => Promise<unknown>} Work */
-
 const NAMED_MAX = 8;
 
 /** @type {(run: Summary, onChange: () => void, onDeleted: () => void) => TemplateResult} */
 export function runActions(run, onChange, onDeleted) {
-  const act = async (/** @type {Work} */ work, then = onChange) => (await succeeded(() => work(run))) && then();
+  const act = async (/** @type {RunChange} */ work, then = onChange) => (await succeeded(() => work(run))) && then();
   return html`<p class="own" ?hidden=${!mayChange(run)}>
     <button type="button" class="quiet" @click=${() => edit(run, act)}>Edit…</button>
     <button type="button" class="quiet" @click=${() => void act(archiving(!run.archived))}>${run.archived ? "Unarchive" : "Archive"}</button>
@@ -29,12 +24,12 @@ export function pathOf({ run_id }) {
   return `/runs/${encodeURIComponent(run_id)}`;
 }
 
-/** @param {boolean} archived @returns {Work} */
+/** @param {boolean} archived @returns {RunChange} */
 export function archiving(archived) {
   return (run) => send("PATCH", pathOf(run), { archived });
 }
 
-/** Confirm a deletion in a dialog. @param {Summary[]} runs @param {(work: Work) => void} onAnswer */
+/** Confirm a deletion in a dialog. @param {Summary[]} runs @param {(work: RunChange) => void} onAnswer */
 export function remove(runs, onAnswer) {
   const named = runs.slice(0, NAMED_MAX).map((run) => html`<li><bdi>${run.name}</bdi> · ${run.project} · ${plural(run.updates, "step")}</li>`);
   const more = runs.length - named.length;
@@ -46,7 +41,7 @@ export function remove(runs, onAnswer) {
   ask(`Delete ${plural(runs.length, "run")}?`, words, "Delete", () => onAnswer((run) => send("DELETE", pathOf(run))));
 }
 
-/** Edit a run's name and tags in a dialog. @param {Summary} run @param {(work: Work) => void} onAnswer */
+/** Edit a run's name and tags in a dialog. @param {Summary} run @param {(work: RunChange) => void} onAnswer */
 export function edit(run, onAnswer) {
   const written = run.tags.join(", ");
   const fields = html`

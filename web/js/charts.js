@@ -15,14 +15,6 @@ import { fileName } from "./saving.js";
 import { toast } from "./toast.js";
 import { Toolbar, isWhole } from "./toolbar.js";
 
-/** @import { Point, Range, Summary, View } from "../types/page.js" */
-/** @import { End, Pause } from "./follow.js" */
-/** @import { Command } from "./keyboard.js" */
-/** @import { Place } from "./crosshair.js" */
-/** @import { Saved } from "./menu.js" */
-/** @import { Position } from "./panel.js" */
-/** @import { PlotRange } from "./plot.js" */
-
 /** The charts that are stacked, from top to bottom. The last one shows the axis. */
 const STACK = ["scale", "skips", "scalars", "underflow"];
 
@@ -50,7 +42,7 @@ export class Charts {
   #end = null;
   /** @type {Pause | null} */
   #pause = null;
-  /** The range of the whole run on each axis, as last drawn. @type {Partial<Record<View["x"], Range>>} */
+  /** The range of the whole run on each axis, as last drawn. @type {Partial<Record<View["x"], Span>>} */
   #drawn = {};
   #toolbar = new Toolbar({
     onCommand: (command) => this.act(command),
@@ -267,7 +259,7 @@ export class Charts {
     if (panel.axis === this.view.x) this.#look(fromPlot(range, this.view.x, this.#zone));
   }
 
-  /** @param {Range | null} range null for the whole run */
+  /** @param {Span | null} range null for the whole run */
   #look(range) {
     const { start, stop } = range ?? { start: null, stop: null };
     this.listener.onView({ ...this.view, start, stop, follow: null, at: range && this.view.at });

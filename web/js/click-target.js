@@ -1,7 +1,5 @@
 // What a click on a row of a chart opens: a parameter, or the search for those of a module. Pure.
 
-/** @import { Figure, Point, View } from "../types/page.js" */
-
 /** Null if the click opens nothing. @type {(figure: Figure | null, point: Point, view: View) => View | null} */
 export function opened(figure, { y }, view) {
   const opens = figure?.layout.meta.opens;

@@ -2,8 +2,6 @@
 
 import { html } from "./lit-html.js";
 
-/** @import { Told, TemplateResult } from "./lit-html.js" */
-
 const COPIED_MS = 2000;
 
 /** @param {string} code @param {string} standing the caption @param {TemplateResult | null} [button] unless it is elsewhere */

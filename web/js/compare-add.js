@@ -5,8 +5,6 @@ import { h } from "./dom.js";
 import { html, render } from "./lit-html.js";
 import { searchField } from "./search.js";
 
-/** @import { Summary } from "../types/page.js" */
-
 const OFFERED = 8;
 
 export class AddRun {

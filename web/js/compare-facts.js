@@ -3,12 +3,10 @@
 import { plural } from "./format.js";
 import { html, nothing } from "./lit-html.js";
 
-/** @typedef {{name: string, values: (string | null)[], differs: boolean}} Line */
-
 const NONE = "–";
 
 /** With `marked`, differences are marked, and identical lines are hidden until the reader asks for them.
- * @param {string} title @param {string[]} names of the runs @param {Line[]} lines @param {boolean} [marked] */
+ * @param {string} title @param {string[]} names of the runs @param {FactLine[]} lines @param {boolean} [marked] */
 export function facts(title, names, lines, marked = false) {
   const alike = lines.filter((line) => !line.differs).length;
   const headings = names.map((name, place) => html`<th scope="col" dir="auto" class=${`run-${(place % 8) + 1}`} title=${name}>${name}</th>`);

@@ -12,15 +12,6 @@ import { html, nothing, render } from "./lit-html.js";
 import { notices } from "./notices.js";
 import { paced } from "./pace.js";
 
-/** @import { Address, Summary, View } from "../types/page.js" */
-/** @import { Command } from "./keyboard.js" */
-/** @import { TemplateResult } from "./lit-html.js" */
-/** @import { Line } from "./compare-facts.js" */
-
-/** @typedef {{words: string, side: "above" | "below" | null}} Distance */
-/** @typedef {{runs: (Summary | null)[], baseline: string | null, distances: (Distance | null)[], outcome: Line[], made: Line[],
- * own_steps: boolean}} Comparison */
-
 export const MOST = 20;
 const FACTS_MS = 5000;
 const CHARTS = ["logged", "scale", "skips", "fate"];

@@ -1,7 +1,5 @@
 // Where the pointer is on a chart. After a tap on a touch screen, the place stays.
 
-/** A point in a panel's plot, as shares of its size. @typedef {{panel: Element, across: number, up: number}} Place */
-
 /** Report the pointer's place, at most once a frame; null outside all plots.
  * @type {(within: HTMLElement, onPlace: (place: Place | null) => void) => void} */
 export function install(within, onPlace) {

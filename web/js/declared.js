@@ -1,12 +1,9 @@
 // What charts and statistics declare about themselves on the server, which puts it into the page.
 
-/** @typedef {{tab: string | null, choices: string[], sampled: boolean}} Chart */
-/** @typedef {{title: string, definition: string, section: string, unit: "share" | "magnitude" | "headroom"}} Statistic */
-
-/** @type {{charts: Record<string, Chart>, statistics: Record<string, Statistic>}} */
+/** @type {{charts: Record<string, DeclaredChart>, statistics: Record<string, DeclaredStatistic>}} */
 const DECLARED = JSON.parse(document.getElementById("declared")?.textContent || '{"charts": {}, "statistics": {}}');
 
-/** Charts of several runs, which have no module of their own. @type {Record<string, Chart>} */
+/** Charts of several runs, which have no module of their own. @type {Record<string, DeclaredChart>} */
 const COMPARED = { logged: { tab: null, choices: ["name", "smooth", "y", "baseline"], sampled: false } };
 
 const CHARTS = { ...DECLARED.charts, ...COMPARED };
@@ -14,7 +11,7 @@ const CHARTS = { ...DECLARED.charts, ...COMPARED };
 /** The statistics of a parameter's gradient, by name. */
 export const STATISTICS = DECLARED.statistics;
 
-/** @param {string} name @returns {Chart} */
+/** @param {string} name @returns {DeclaredChart} */
 export function declaredOf(name) {
   return CHARTS[name] ?? { tab: null, choices: [], sampled: false };
 }

@@ -2,12 +2,6 @@
 
 import { html, nothing, render } from "./lit-html.js";
 
-/** @import { Told, TemplateResult } from "./lit-html.js" */
-
-/** @typedef {readonly (readonly [value: string, words: string])[]} Options
- * @typedef {string | Node | null | undefined | false} Child
- * @typedef {Record<string, string | number | boolean | null | undefined | ((event: Told) => void)>} Attributes */
-
 /** Create an element with attributes, listeners (functions, such as `onclick`) and children.
  * @template {keyof HTMLElementTagNameMap} Tag @param {Tag} tag @param {Attributes} [attributes] @param {...Child} children */
 export function h(tag, attributes = {}, ...children) {

@@ -9,10 +9,6 @@ import { MEASURED, shapeWords } from "./parameters.js";
 import { about } from "./range.js";
 import { PARAMETERS } from "./words.js";
 
-/** @import { Charts } from "./charts.js" */
-/** @import { Column } from "./table.js" */
-/** @import { Detail, ParameterRow, Sampled, Skip, View } from "../types/page.js" */
-
 const SKIPS = 8;
 
 /** @type {Column<ParameterRow>[]} */

@@ -2,8 +2,6 @@
 
 import { Refused, SignedOut, call } from "./api.js";
 
-/** @typedef {{name: string, data: string}} ServerEvent */
-
 const OPEN_MS = 15_000;
 // The server sends something every 15 s. After this long without data, the connection is dead.
 const SILENCE_MS = 40_000;

@@ -11,8 +11,6 @@ import { html, nothing, render } from "./lit-html.js";
 import { urlOf } from "./root.js";
 import { succeeded } from "./toast.js";
 
-/** @import { Alert, Detail, Diagnosis, Finding, Range, Summary } from "../types/page.js" */
-
 const NAMED = 5;
 
 export class Findings {
@@ -30,7 +28,7 @@ export class Findings {
   #may = false;
 
   /** `onAlert` is called after each action on an alert.
-   * @param {string} run @param {(finding: Finding, steps: Range) => void} onSteps @param {() => void} onAlert */
+   * @param {string} run @param {(finding: Finding, steps: Span) => void} onSteps @param {() => void} onAlert */
   constructor(run, onSteps, onAlert) {
     this.run = run;
     this.path = pathOf({ run_id: run });
@@ -164,7 +162,7 @@ export function numbered(findings) {
   });
 }
 
-/** @param {Finding} finding @returns {Range | null} */
+/** @param {Finding} finding @returns {Span | null} */
 export function stepsOf({ first_step, last_step }) {
   return first_step === null || last_step === null ? null : { start: first_step, stop: last_step + 1 };
 }

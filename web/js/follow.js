@@ -2,13 +2,8 @@
 
 import { count, duration, plural } from "./format.js";
 
-/** @import { View } from "../types/page.js" */
-
 /** The options for how many of the newest updates to follow. */
 export const FOLLOWED = [100, 1000, 10_000];
-
-/** The step and time (in microseconds) of a run's newest update, and its number of updates.
- * @typedef {{step: number, time: number, updates: number}} End @typedef {End & {since: number}} Pause */
 
 /** @type {(run: {last_step: number | null, last_time: number | null, updates: number}) => End | null} */
 export function endOf({ last_step, last_time, updates }) {

@@ -5,9 +5,6 @@ import { percent, twoTo } from "./format.js";
 import { swatch } from "./readout.js";
 import { Slider } from "./slider.js";
 
-/** @import { Charts } from "./charts.js" */
-/** @import { FormatWindow as Window, Choosable, Meta } from "../types/page.js" */
-
 /** @type {{loss: keyof ReturnType<typeof lostAt>, words: string, role: string}[]} from top to bottom */
 const LOSSES = [
   { loss: "overflow", words: "Overflow", role: "skip" },
@@ -16,7 +13,7 @@ const LOSSES = [
 ];
 
 /** The shares of all elements that a format loses at the loss scale 2 ** level.
- * @param {Omit<Window, "format" | "low" | "high">} window @param {number} level */
+ * @param {Omit<FormatRange, "format" | "low" | "high">} window @param {number} level */
 export function lostAt({ overflow, normal, smallest, first, counts, elements }, level) {
   const share = (/** @type {number} */ from, /** @type {number} */ to) =>
     counts.reduce((sum, count, row) => (from <= first + row + level && first + row + level < to ? sum + count : sum), 0) / elements;
@@ -30,7 +27,7 @@ export class FormatWindow {
   #shares = LOSSES.map((each) => ({ ...each, share: h("dd") }));
   #reset = h("button", { type: "button", onclick: () => this.#preview(false) }, "Show recorded scale");
   #overlay = h("div", { class: "window", hidden: true }, h("div", {}, ...LOSSES.map(({ words }) => h("i", { "data-words": words }))));
-  /** @type {Window | null} */
+  /** @type {FormatRange | null} */
   #window = null;
   /** @type {Choosable} the slider at the newest recorded scale */
   #recorded = { low: 0, high: 0, value: 0 };

@@ -5,9 +5,6 @@ export const SPACE = "\u202f";
 
 export const NONE = "–";
 
-/** @typedef {number | null | undefined} Maybe */
-/** @import { Kind } from "../types/page.js" */
-
 /** Restore NaN and infinities, which JSON cannot hold. @type {(number: number | null, kind: Kind) => number | null} */
 export function revived(number, kind) {
   return kind === null ? number : { nan: NaN, inf: Infinity, "-inf": -Infinity }[kind];

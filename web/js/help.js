@@ -4,8 +4,6 @@ import { h } from "./dom.js";
 import { KEYS, keycap } from "./keyboard.js";
 import { html, render } from "./lit-html.js";
 
-/** @import { TemplateResult } from "./lit-html.js" */
-
 const MOUSE = Object.entries({
   "Point at a chart": "Show the values at that step above every chart",
   "Drag across a chart": "Zoom all charts to that range",

@@ -1,10 +1,6 @@
 // What each key does. Pure: it reads only an event's fields. The browser's own shortcuts are left alone.
 
-/** @typedef {"in" | "out" | "left" | "right" | "whole" | "follow" | "pause" | "next" | "previous" | "link" | "theme" | "list"
- * | "search" | "help"} Command
- * @typedef {{keys: string[], command: Command, words: string, group: "Charts" | "Page"}} Key */
-
-/** In the order of the help dialog. The first key of each is the main one. @type {Key[]} */
+/** In the order of the help dialog. The first key of each is the main one. @type {{keys: string[], command: Command, words: string, group: "Charts" | "Page"}[]} */
 export const KEYS = [
   { keys: ["+", "="], command: "in", words: "Zoom in", group: "Charts" },
   { keys: ["-", "−"], command: "out", words: "Zoom out", group: "Charts" },

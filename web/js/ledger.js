@@ -4,13 +4,8 @@ import { refusalOf } from "./api.js";
 import { h } from "./dom.js";
 import { html, nothing, render } from "./lit-html.js";
 
-/** @import { Table } from "./table.js" */
-
 /** The most rows that the server lists at once. */
 export const ROWS_MAX = 1000;
-
-/** The rows, the label of the button for more ("" for none), and text above or in place of the rows.
- * @template Row @typedef {{rows: Row[], more: string, words: string, count?: string, caption?: string}} Read */
 
 /** @template Row */
 export class Ledger {

@@ -8,9 +8,6 @@ import { plural } from "./format.js";
 import { html, render } from "./lit-html.js";
 import { mayChange } from "./account.js";
 
-/** @import { Work } from "./changing.js" */
-/** @import { Summary } from "../types/page.js" */
-
 export class Actions {
   /** @type {Map<string, Summary>} */
   chosen = new Map();
@@ -40,7 +37,7 @@ export class Actions {
     const runs = [...this.chosen.values()];
     const others = runs.filter((run) => !mayChange(run)).length;
     const archived = runs.every((run) => run.archived);
-    const act = (/** @type {Work} */ work) => void this.#each(work);
+    const act = (/** @type {RunChange} */ work) => void this.#each(work);
     const why = trouble ?? [runs.length > MOST ? `At most ${MOST} can be compared.` : "", refusalWords(others, runs.length)].filter(Boolean).join(" ");
     this.element.hidden = runs.length === 0;
     render(
@@ -57,7 +54,7 @@ export class Actions {
     );
   }
 
-  /** @param {Work} work */
+  /** @param {RunChange} work */
   async #each(work) {
     try {
       for (const run of [...this.chosen.values()]) {

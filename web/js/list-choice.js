@@ -6,8 +6,6 @@ import { html, render } from "./lit-html.js";
 import { popup } from "./menu.js";
 import { remembered, remember } from "./remembering.js";
 
-/** @import { Column } from "./list-columns.js" */
-
 const KEY = "ampmon.columns";
 const USUAL = COLUMNS.filter(({ rare }) => !rare).map(({ name }) => name);
 
@@ -31,7 +29,7 @@ function columnOf(name) {
 
 /** The shown columns, the run's name first. */
 export function shownColumns() {
-  return names.map((name) => /** @type {Column} */ (columnOf(name)));
+  return names.map((name) => /** @type {ListColumn} */ (columnOf(name)));
 }
 
 /** A popup to choose and order the columns. @param {() => void} onChange */

@@ -5,15 +5,7 @@ import { ago, clock, count, measure, percent, plural, power, powerOfTwo, revived
 import { sparkline } from "./run-data.js";
 import { html, nothing } from "./lit-html.js";
 
-/** @import { Summary } from "../types/page.js" */
-/** @import { Loss, Sparkline } from "./run-data.js" */
-/** @import { Column as Of } from "./table.js" */
-
-/** @typedef {{run: Summary, scale: Sparkline | null, loss: Loss | null, chosen: boolean}} Row */
-
-/** A `rare` column is hidden unless the reader chooses it. @typedef {Of<Row> & {rare?: true}} Column */
-
-/** @type {Column[]} */
+/** @type {ListColumn[]} */
 export const COLUMNS = [
   { name: "Run", sort: "name", first: "ascending", cell: nameOf },
   { name: "Status", sort: "status", first: "ascending", cell: ({ run }) => badge(run.status) },
@@ -46,7 +38,7 @@ export const COLUMNS = [
   },
 ];
 
-/** @param {Row} row */
+/** @param {ListRow} row */
 function nameOf({ run, chosen }) {
   const alarm = run.firing ? `${plural(run.firing, "firing alert")}, not acknowledged` : nothing;
   const tags = [...new Set(run.tags)].map((tag) => html`<span class="tag" dir="auto">${tag}</span>`);
@@ -58,14 +50,14 @@ function nameOf({ run, chosen }) {
   </div>`;
 }
 
-/** @param {Row} row */
+/** @param {ListRow} row */
 function scaleOf({ run, scale }) {
   const held = revived(run.scale, run.scale_kind);
   const [words, title] = run.disabled ? ["off", "This scaler is disabled: it does not scale the loss."] : [power(held), powerOfTwo(held)];
   return html`${sparkline(scale)}<span class="now" title=${title}>${words}</span>`;
 }
 
-/** @param {Row} row */
+/** @param {ListRow} row */
 function diagnosisOf({ run: { severity, verdict, updates } }) {
   // A run without updates is not healthy yet.
   if (verdict === null || (severity === null && updates === 0)) return "";

@@ -8,9 +8,6 @@ import { html } from "./lit-html.js";
 import { offerSearch, searchField } from "./search.js";
 import { STATUS } from "./words.js";
 
-/** @typedef {Record<string, string>} Given */
-/** @typedef {{projects: Record<string, number>, tags: Record<string, number>}} Groups */
-
 /** The list's query parameters, as the server names them. */
 const NARROW = ["project", "status", "tag", "search"];
 const NAMES = [...NARROW, "archived", "sort", "order"];
@@ -23,7 +20,7 @@ export class Filters {
   #total = 0;
 
   /** `columns` chooses the columns. `typed` marks a change of the search, which is not worth a history entry.
-   * @param {Given} given @param {HTMLElement} columns @param {(given: Given, typed: boolean) => void} onGiven */
+   * @param {ListFilters} given @param {HTMLElement} columns @param {(given: ListFilters, typed: boolean) => void} onGiven */
   constructor(given, columns, onGiven) {
     this.given = given;
     this.columns = columns;
@@ -31,7 +28,7 @@ export class Filters {
     this.look(given);
   }
 
-  /** @param {Given} given */
+  /** @param {ListFilters} given */
   look(given) {
     this.given = given;
     offerSearch(this.#search, given["search"] ?? "");
@@ -95,7 +92,7 @@ export class Filters {
     return select({ name, label, options: /** @type {[string, string][]} */ (known), chosen, hidden, onChoose });
   }
 
-  /** @type {(changed: Given, typed?: boolean) => void} */
+  /** @type {(changed: ListFilters, typed?: boolean) => void} */
   #give(changed, typed = false) {
     const all = Object.entries({ ...this.given, ...changed }).filter(([, value]) => value !== "");
     this.onGiven(Object.fromEntries(all), typed);

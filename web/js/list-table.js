@@ -6,10 +6,7 @@ import { render } from "./lit-html.js";
 import { Table } from "./table.js";
 import { rowsOn } from "./windowed.js";
 
-/** @import { Row } from "./list-columns.js" */
-/** @import { Order } from "./table.js" */
-
-/** @extends {Table<Row>} */
+/** @extends {Table<ListRow>} */
 export class RunTable extends Table {
   #total = 0;
   #onScroll;
@@ -42,7 +39,7 @@ export class RunTable extends Table {
     return rowsOn({ top: this.body.getBoundingClientRect().top, height: window.innerHeight, row: this.rowHeight, total: this.#total });
   }
 
-  /** @param {number} total @param {number} first @param {(Row | null)[]} rows from `first` on; null is not loaded yet */
+  /** @param {number} total @param {number} first @param {(ListRow | null)[]} rows from `first` on; null is not loaded yet */
   draw(total, first, rows) {
     this.#total = total;
     this.element.hidden = total === 0;

@@ -13,12 +13,6 @@ import { paced } from "./pace.js";
 import { pagesOf } from "./windowed.js";
 import { LINES } from "./words.js";
 
-/** @import { Address, Summary } from "../types/page.js" */
-/** @import { Given } from "./list-filters.js" */
-/** @import { Loss, Sparkline } from "./run-data.js" */
-
-/** @typedef {{runs: Summary[], total: number, refused: string[]}} Answer */
-
 const PAGE = 50;
 const SCROLLED_MS = 100;
 const GROUPS_MS = 5000;
@@ -47,7 +41,7 @@ export class List {
     onChoose: (run, chosen) => this.#choose(run, chosen),
   });
 
-  /** @param {Given} given the filters in the address @param {(given: Given, typed: boolean) => void} onGiven */
+  /** @param {ListFilters} given the filters in the address @param {(given: ListFilters, typed: boolean) => void} onGiven */
   constructor(given, onGiven) {
     this.onGiven = onGiven;
     const columns = columnChoice(() => {
@@ -68,12 +62,12 @@ export class List {
     if (asked !== this.#filters.query.toString()) return;
     if (asked !== this.#asked) this.#pages.clear();
     this.#asked = asked;
-    const [first] = /** @type {Answer[]} */ (answers);
+    const [first] = /** @type {RunsAnswer[]} */ (answers);
     if (!first) return;
     const [place] = this.#table.shown;
     const seen = place > 0 ? this.#at(place)?.run_id : undefined;
     this.#total = first.total;
-    pages.forEach((page, index) => this.#pages.set(page, /** @type {Answer} */ (answers[index]).runs));
+    pages.forEach((page, index) => this.#pages.set(page, /** @type {RunsAnswer} */ (answers[index]).runs));
     if (seen !== undefined) this.#hold(seen, place);
     this.#refused = first.refused;
     this.#filters.count(this.#total);
@@ -179,7 +173,7 @@ export class List {
     this.tick();
   }
 
-  /** @type {(given: Given, typed: boolean) => void} */
+  /** @type {(given: ListFilters, typed: boolean) => void} */
   #give(given, typed) {
     window.scrollTo({ top: 0 });
     this.onGiven(given, typed);

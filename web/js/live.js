@@ -6,12 +6,7 @@ import { listen } from "./events.js";
 import { Leader } from "./leader.js";
 import { urlOf } from "./root.js";
 
-/** @import { Refused } from "./api.js" */
-/** @import { ServerEvent } from "./events.js" */
-
-/** `Word` is a message between tabs.
- * @typedef {{run: string, version: number, step?: number | null}} Advance
- * @typedef {{state: "starting" | "live" | "lost" | "refused" | "signed out", since: number, why: string}} Connection
+/** A message between tabs.
  * @typedef {{kind: "wants", tab: string, runs: string[] | null} | {kind: "ask"} | {kind: "check"}
  * | {kind: "news", advances: Advance[]} | {kind: "beat", connection: Connection}} Word */
 

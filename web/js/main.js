@@ -22,10 +22,6 @@ import * as tips from "./tips.js";
 import * as toasts from "./toast.js";
 import { AccountMenu } from "./account.js";
 
-/** @import { Address, Page, View } from "../types/page.js" */
-/** @import { Command } from "./keyboard.js" */
-/** @import { Advance, Connection } from "./live.js" */
-
 // Nobody reads numbers that change more often. Charts do not wait for this.
 const REFRESH_MS = 250;
 // Events may be lost, and some changes send none: a run that falls silent, for example.

@@ -2,10 +2,6 @@
 
 import { html } from "./lit-html.js";
 
-/** @import { Told, TemplateResult } from "./lit-html.js" */
-
-/** @typedef {"png" | "svg" | "csv" | "link"} Saved */
-
 /** @type {[Saved, string][]} */
 const ITEMS = [
   ["png", "Save as PNG"],

@@ -2,8 +2,6 @@
 
 import { h } from "./dom.js";
 
-/** @import { Page } from "../types/page.js" */
-
 const GONE =
   "This server has no such run. It may have been deleted, or the address may be incomplete. " +
   "A run that just started appears once its first steps arrive.";

@@ -6,14 +6,7 @@ import { copy } from "./downloads.js";
 import { html } from "./lit-html.js";
 import { NUMBERS } from "./words.js";
 
-/** @import { TemplateResult } from "./lit-html.js" */
-/** @import { Summary } from "../types/page.js" */
-
-/** `value` is what is shown, and `exact` is copied with all digits; null if there is nothing to copy.
- * @typedef {{key: keyof typeof NUMBERS, name: string, value: (run: Summary) => string,
- * exact: (run: Summary) => string | number | null, more?: (run: Summary) => string}} Readout */
-
-/** @type {Readout[]} */
+/** @type {RunNumber[]} */
 const TRAINING = [
   { key: "scale", name: "Scale now", exact: (run) => revived(run.scale, run.scale_kind), value: (run) => run.disabled ? "off" : powerOfTwo(revived(run.scale, run.scale_kind)) },
   {
@@ -39,7 +32,7 @@ const TRAINING = [
   },
 ];
 
-/** @type {Readout[]} */
+/** @type {RunNumber[]} */
 const RECORDING = [
   {
     key: "records",
@@ -125,7 +118,7 @@ export function recording(run) {
   </section>`;
 }
 
-/** @type {(readout: Readout, run: Summary | null) => TemplateResult} */
+/** @type {(readout: RunNumber, run: Summary | null) => TemplateResult} */
 function cell({ key, name, value, exact, more }, run) {
   const number = run && exact(run);
   const again = () => void copy(String(number));

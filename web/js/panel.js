@@ -14,17 +14,6 @@ import { csvOf, framed } from "./saving.js";
 import { offerSearch, searchField } from "./search.js";
 import * as theme from "./theme.js";
 
-/** @import { Refused } from "./api.js" */
-/** @import { Choice, Figure, Meta, Point, View } from "../types/page.js" */
-/** @import { Saved } from "./menu.js" */
-/** @import { PlotRange } from "./plot.js" */
-
-/** @typedef {"alone" | "stacked" | "last"} Position outside or in the stack, whose last chart shows the axis */
-
-/** `onWanted` is called when the chart needs a refresh: it came on the screen, or the reader tries again.
- * @typedef {{onZoom: (range: PlotRange) => void, onReset: () => void, onClick: (point: Point) => void,
- * onChoice: (name: string, value: string) => void, onWanted: () => void, onSave: (kind: Saved) => void}} Listener */
-
 export class Panel {
   /** Called for each figure that is drawn. @type {(meta: Meta, layout: object) => void} */
   onDrawn = () => {};
@@ -53,7 +42,7 @@ export class Panel {
   #onscreen;
 
   /** `choices` are the chart's query parameters. In the stack the caption is in the popup, for lack of room.
-   * @param {string} name @param {readonly string[]} choices @param {Listener} listener @param {Position} [position] */
+   * @param {string} name @param {readonly string[]} choices @param {PanelListener} listener @param {Position} [position] */
   constructor(name, choices, listener, position = "alone") {
     this.name = name;
     this.choices = choices;

@@ -11,10 +11,6 @@ import { offerSearch, searchField } from "./search.js";
 import { Table } from "./table.js";
 import { CELL_DEFINITIONS, PARAMETERS } from "./words.js";
 
-/** @import { Column, Order } from "./table.js" */
-/** @import { Page } from "./step-tables.js" */
-/** @import { ParameterRow, Sampled } from "../types/page.js" */
-
 const PAGE = 20;
 /** The trainer's name for a parameter if it has no model: "parameter 4 [64 × 3]". */
 const NAMELESS = /^parameter \d+ \[/;
@@ -50,7 +46,7 @@ export class Parameters extends Ledger {
   #sampled = false;
   #search;
 
-  /** @param {string} run @param {Page} page */
+  /** @param {string} run @param {Viewer} page */
   constructor(run, page) {
     const table = new Table("Parameters at the newest sampled step", COLUMNS, (row) => row.name, {
       onSort: (order) => this.#sort(order),

@@ -2,8 +2,6 @@
 
 import { urlOf } from "./root.js";
 
-/** @import { Figure, Point } from "../types/page.js" */
-
 const CONFIG = {
   displayModeBar: false,
   displaylogo: false,
@@ -16,8 +14,6 @@ const CONFIG = {
 };
 
 const SOON_MS = 350;
-
-/** @typedef {[number | string, number | string]} PlotRange */
 
 /** @typedef {NonNullable<Window["Plotly"]>} Library */
 

@@ -1,11 +1,9 @@
 // Ranges of x, in whole steps or microseconds: what a drag or a button asks for. Pure.
 
-/** @import { Range, View } from "../types/page.js" */
-
 export const MINUTE_MS = 60_000;
 
 /** The range (stop excluded) that a plot shows. Its dates are `zone` minutes east of UTC.
- * @type {(shown: [number | string, number | string], axis: View["x"], zone: number) => Range} */
+ * @type {(shown: [number | string, number | string], axis: View["x"], zone: number) => Span} */
 export function fromPlot([low, high], axis, zone) {
   const microseconds = (/** @type {number | string} */ date) => Math.round(1000 * (milliseconds(date) - MINUTE_MS * zone));
   if (axis === "time") return ordered(microseconds(low), microseconds(high) + 1);
@@ -14,14 +12,14 @@ export function fromPlot([low, high], axis, zone) {
   return ordered(Math.ceil(Number(low)), Math.floor(Number(high)) + 1);
 }
 
-/** A range in Plotly's units. @type {(range: Range, axis: View["x"], zone: number) => [number, number]} */
+/** A range in Plotly's units. @type {(range: Span, axis: View["x"], zone: number) => [number, number]} */
 export function toPlot({ start, stop }, axis, zone) {
   if (axis === "time") return [start / 1000 + MINUTE_MS * zone, stop / 1000 + MINUTE_MS * zone];
   return [start - 0.5, axis === "user" ? stop + 0.5 : stop - 0.5];
 }
 
 /** Scale a range by `factor`, and move it by `shift` of its length. Zooming in centres on a `mark` in the range.
- * @type {(range: Range, factor: number, shift: number, mark?: number | null) => Range} */
+ * @type {(range: Span, factor: number, shift: number, mark?: number | null) => Span} */
 export function moved({ start, stop }, factor, shift, mark = null) {
   const length = stop - start;
   const kept = mark !== null && factor < 1 && start <= mark && mark < stop;
@@ -32,7 +30,7 @@ export function moved({ start, stop }, factor, shift, mark = null) {
 }
 
 /** The part of a range that is in the whole run; null if it is all of it. An end of null is not known.
- * @type {(range: Range, whole: {start: number | null, stop: number | null}) => Range | null} */
+ * @type {(range: Span, whole: {start: number | null, stop: number | null}) => Span | null} */
 export function within({ start, stop }, whole) {
   const [low, high] = [whole.start ?? 0, whole.stop ?? Infinity];
   if (start <= low && stop >= high) return null;
@@ -40,7 +38,7 @@ export function within({ start, stop }, whole) {
   return part.start < part.stop ? part : { start, stop };
 }
 
-/** A range of `length` around `middle`. @param {number} middle @param {number} length @returns {Range} */
+/** A range of `length` around `middle`. @param {number} middle @param {number} length @returns {Span} */
 export function around(middle, length) {
   const start = Math.max(0, middle - Math.floor(length / 2));
   return { start, stop: start + length };

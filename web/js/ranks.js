@@ -3,8 +3,6 @@
 import { select } from "./dom.js";
 import { count } from "./format.js";
 
-/** @import { Summary, View } from "../types/page.js" */
-
 /** At most this many updates of a single rank are drawn, the newest of the range. */
 export const ALONE = 32_768;
 

@@ -4,17 +4,6 @@ import { h } from "./dom.js";
 import { count, elapsed, percent, raised } from "./format.js";
 import { unpacked } from "./saving.js";
 
-/** @import { Figure } from "../types/page.js" */
-
-/** A place to read: x in Plotly's units, the height as a share (`up`), and how far along x a mark may be (`near`). */
-/** @typedef {{x: number, up: number | null, near: number}} Spot */
-/** @typedef {{words: string, colour: string}} Reading */
-
-/** @typedef {{type: string, mode?: string, name?: string, hoverinfo?: string, hovertemplate?: string, width?: number,
- * x?: unknown, y?: unknown, text?: unknown, customdata?: unknown, z?: unknown,
- * meta?: {exact?: boolean}, line?: {shape?: string, color?: string}, marker?: {color?: string | string[]}}} Trace
- * @typedef {{range?: [number, number], fixedrange?: boolean, unifiedhovertitle?: {text: string}}} Axis */
-
 const MARK_PIXELS = 6;
 
 /** Columns come packed. Each is unpacked once, when first read. @type {WeakMap<object, unknown[]>} */

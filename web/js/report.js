@@ -2,8 +2,6 @@
 
 import { resolve } from "./roles.js";
 
-/** @import { Figure, Roles } from "../types/page.js" */
-
 const CONFIG = { displayModeBar: false, showSendToCloud: false, plotlyServerURL: "", responsive: true };
 
 const dark = matchMedia("(prefers-color-scheme: dark)");

@@ -1,7 +1,5 @@
 // Replaces the colour roles in figures by a theme's colours. Pure; charts/parts/roles.py does the same.
 
-/** @import { Figure, Roles } from "../types/page.js" */
-
 const PREFIX = "role:";
 
 // Roles are only under keys that end like this. Names elsewhere may also begin with "role:".

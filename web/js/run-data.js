@@ -4,18 +4,12 @@ import { get } from "./api.js";
 import { html, nothing } from "./lit-html.js";
 import { paced } from "./pace.js";
 
-/** @import { Kind, Summary } from "../types/page.js" */
-
-/** @typedef {{path: string, skips: string, words: string}} Sparkline */
-
 const ASK_MS = 2000;
 const MOST = 100;
 
-/** @typedef {{name: string, value: number | null, kind: Kind, least: number | null}} Loss */
-
-/** @template Told */
+/** @template Datum */
 export class RunDataCache {
-  /** The data of each run, and its version then. @type {Map<string, {version: number, told: Told | null}>} */
+  /** The data of each run, and its version then. @type {Map<string, {version: number, told: Datum | null}>} */
   #held = new Map();
   /** @type {Summary[]} */
   #wanted = [];
@@ -33,7 +27,7 @@ export class RunDataCache {
     if (this.#stale().length) this.#ask();
   }
 
-  /** @param {string} run @returns {Told | null} */
+  /** @param {string} run @returns {Datum | null} */
   dataOf(run) {
     return this.#held.get(run)?.told ?? null;
   }
@@ -51,7 +45,7 @@ export class RunDataCache {
     if (!runs.length || document.hidden) return;
     try {
       const answer = await get(`${this.path}?runs=${runs.map((run) => run.run_id).join(",")}`);
-      const told = /** @type {Record<string, Told | null>} */ (answer);
+      const told = /** @type {Record<string, Datum | null>} */ (answer);
       for (const { run_id, version } of runs) this.#held.set(run_id, { version, told: told[run_id] ?? null });
       this.onNews();
     } catch {

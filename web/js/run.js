@@ -25,10 +25,6 @@ import { Tabs } from "./tabs.js";
 import { WhatIf } from "./whatif.js";
 import { mayChange } from "./account.js";
 
-/** @import { Command } from "./keyboard.js" */
-/** @import { Advance } from "./live.js" */
-/** @import { Address, Detail, Finding, LoggedName, Range, Summary, View } from "../types/page.js" */
-
 const DRAWER_MS = 1000;
 const TABLES_MS = 2000;
 const FINDINGS_MS = 5000;
@@ -261,7 +257,7 @@ export class Run {
     }
   }
 
-  /** Show a finding's steps and scaler in the charts. @type {(finding: Finding, range: Range) => void} */
+  /** Show a finding's steps and scaler in the charts. @type {(finding: Finding, range: Span) => void} */
   #showFinding({ scaler }, range) {
     const { view } = this.charts;
     const streams = this.#run?.streams ?? [];

@@ -1,7 +1,5 @@
 // Files of a chart: its data as CSV, an image with its words, and file names. Pure.
 
-/** @import { Figure } from "../types/page.js" */
-
 const NAME_MAX = 80;
 const LETTER_PIXELS = 6;
 const LINE_PIXELS = 16;
@@ -11,9 +9,6 @@ const FAR = 9999;
 
 /** @type {Record<string, new (buffer: ArrayBuffer) => ArrayLike<number>>} */
 const ARRAYS = { i1: Int8Array, u1: Uint8Array, i2: Int16Array, i4: Int32Array, f4: Float32Array, f8: Float64Array };
-
-/** @typedef {{dtype: string, bdata: string, shape?: string}} Packed */
-/** @typedef {Record<string, unknown>} Trace */
 
 /** A portable file name: "mlp-scale-step-0-399.png". @type {(parts: (string | number)[], ending: string) => string} */
 export function fileName(parts, ending) {
@@ -27,7 +22,7 @@ export function csvOf({ data, layout }) {
   const axis = /** @type {{title?: {text?: string}, type?: string} | undefined} */ (layout.xaxis);
   const dated = axis?.type === "date";
   const zone = layout.meta.zone ?? 0;
-  const rows = data.flatMap((trace) => rowsOf(/** @type {Trace} */ (trace), dated ? zone : null));
+  const rows = data.flatMap((trace) => rowsOf(/** @type {Record<string, unknown>} */ (trace), dated ? zone : null));
   return [["series", dated ? "time (UTC)" : (axis?.title?.text ?? "x"), "y", "value", "words"], ...rows].map((row) => row.map(cell).join(",") + "\r\n").join("");
 }
 
@@ -47,7 +42,7 @@ export function framed({ data, layout }, run, ground, width) {
 export function unpacked(values) {
   if (Array.isArray(values)) return values;
   if (typeof values !== "object" || values === null || !("bdata" in values)) return [];
-  const { dtype, bdata, shape } = /** @type {Packed} */ (values);
+  const { dtype, bdata, shape } = /** @type {PackedColumn} */ (values);
   const letters = atob(bdata);
   const bytes = new Uint8Array(letters.length);
   // A callback for each character takes twenty times as long.
@@ -60,7 +55,7 @@ export function unpacked(values) {
   return Array.from({ length: numbers.length / across }, (_, row) => numbers.slice(row * across, (row + 1) * across));
 }
 
-/** @param {Trace} trace @param {number | null} zone minutes east of UTC if x are dates, else null */
+/** @param {Record<string, unknown>} trace @param {number | null} zone minutes east of UTC if x are dates, else null */
 function rowsOf({ name, x, y, z, text }, zone) {
   const [across, up, words] = [unpacked(x), unpacked(y), unpacked(text)];
   const at = (/** @type {number} */ index) => (zone === null ? across[index] : dateOf(across[index], zone));

@@ -5,10 +5,6 @@ import { codeBlock, copyButton } from "./code.js";
 import { h, renderForm, select } from "./dom.js";
 import { html, nothing } from "./lit-html.js";
 
-/** @import { Refused } from "./api.js" */
-/** @import { Charts } from "./charts.js" */
-/** @import { Meta, Simulated, View } from "../types/page.js" */
-
 // A replay of a long run costs the server a second, so the same one is not repeated with each update.
 const REST_MS = 15_000;
 

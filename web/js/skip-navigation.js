@@ -3,9 +3,6 @@
 import { get } from "./api.js";
 import { around } from "./range.js";
 
-/** @typedef {"after" | "before"} Side */
-/** @import { View } from "../types/page.js" */
-
 /** Updates (or microseconds) shown around a skip, if the whole run was shown before. */
 const ABOUT = { step: 50, time: 10_000_000 };
 
@@ -19,7 +16,7 @@ export class SkipFinder {
   }
 
   /** Return a view around the next or previous skip; null if there is none. Rejects if the server does not answer.
-   * @type {(view: View, side: Side) => Promise<View | null>} */
+   * @type {(view: View, side: "after" | "before") => Promise<View | null>} */
   async find(view, side) {
     const query = new URLSearchParams({ side, ...this.#from(view, side), ...(view.stream === null ? {} : { stream: view.stream }) });
     const { step, time } = /** @type {{step: number | null, time: number | null}} */ (await get(`${this.path}?${query}`));
@@ -32,7 +29,7 @@ export class SkipFinder {
   }
 
   /** The step or time to search from: the mark, else an end of the range.
-   * @type {(view: View, side: Side) => Record<string, string>} */
+   * @type {(view: View, side: "after" | "before") => Record<string, string>} */
   #from({ x, start, stop, at }, side) {
     if (at === this.#last.at) return { step: String(this.#last.step) };
     const from = at ?? (side === "before" ? stop : start ? start - 1 : null);

@@ -3,8 +3,6 @@
 import { h, mark, say } from "./dom.js";
 import { twoTo } from "./format.js";
 
-/** @import { Choosable } from "../types/page.js" */
-
 export class Slider {
   #range;
   #power = h("output");

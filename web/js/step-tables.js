@@ -9,11 +9,6 @@ import { html, nothing } from "./lit-html.js";
 import { about } from "./range.js";
 import { Table } from "./table.js";
 
-/** @import { Column } from "./table.js" */
-/** @import { Culprit, HappenedEvent, SharedSkip, Skip, View } from "../types/page.js" */
-
-/** How the tables read and change the page's view. @typedef {{view: () => View, onView: (view: View) => void}} Page */
-
 const NAMED = 4;
 const ORIGINS = { input: "the model's input", forward: "forward", loss: "the loss", backward: "backward" };
 const LOSSES = { finite: "loss finite", overflowed: "loss finite, loss × scale overflowed", not_finite: "loss not finite" };
@@ -21,7 +16,7 @@ const ORDERS = { learned: "in backward order (measured)", assumed: "in backward 
 /** @type {Record<string, string>} */
 const CAUSES = { inf: "✕ inf", nan: "◆ NaN", "inf+nan": "✕ inf, ◆ NaN" };
 
-/** @type {(page: Page) => Column<SharedSkip>[]} */
+/** @type {(page: Viewer) => Column<SharedSkip>[]} */
 const skipColumns = ({ view, onView }) => [
   { name: "Step", number: true, opens: true, cell: (skip) => count(skip.step) },
   { name: "Optimizer", cell: (skip) => [skip.optimizer, skip.ranks_words].filter(Boolean).join(", ") },
@@ -42,7 +37,7 @@ const EVENT_COLUMNS = [
 /** A table of steps. A click on a row moves the charts. @template {{step: number | null}} Row @extends {Ledger<Row>} */
 class StepLedger extends Ledger {
   /** @param {string} run @param {{name: string, title: string, none: string, query?: string}} what @param {Column<Row>[]} columns
-   * @param {(row: Row) => string} key @param {Page} page */
+   * @param {(row: Row) => string} key @param {Viewer} page */
   constructor(run, { name, title, none, query = "" }, columns, key, page) {
     const table = new Table(title, columns, key, { onRow: ({ step }) => step !== null && page.onView(about(page.view(), step)) });
     super(name, title, table, async (limit) => {
@@ -77,13 +72,13 @@ class StepLedger extends Ledger {
   }
 }
 
-/** @type {(run: string, page: Page) => StepLedger<SharedSkip>} */
+/** @type {(run: string, page: Viewer) => StepLedger<SharedSkip>} */
 export function skipLedger(run, page) {
   const what = { name: "skips", title: "Skipped steps", none: "No steps skipped.", query: "&shared=true" };
   return new StepLedger(run, what, skipColumns(page), ({ step, scaler, optimizer }) => JSON.stringify([step, scaler, optimizer]), page);
 }
 
-/** @type {(run: string, page: Page) => StepLedger<HappenedEvent>} */
+/** @type {(run: string, page: Viewer) => StepLedger<HappenedEvent>} */
 export function eventLedger(run, page) {
   const what = { name: "events", title: "Events", none: "No event yet. Starts, ends and manual changes are listed here." };
   return new StepLedger(run, what, EVENT_COLUMNS, ({ stream, attempt, seq }) => [stream, attempt, seq].join(" "), page);

@@ -3,18 +3,6 @@
 import { h, keyed, mark, moreOf, term } from "./dom.js";
 import { html, nothing, render } from "./lit-html.js";
 
-/** @import { TemplateResult } from "./lit-html.js" */
-
-/** A column. `sort` is its key on the server, and `first` the order of the first click. The cell of an `opens` column
- * is a button that opens the row. A `named` column has a user's text, which `title` gives in full.
- * @template Row
- * @typedef {{name: string, cell: (row: Row) => string | TemplateResult, title?: (row: Row) => string, number?: boolean,
- * tight?: boolean, named?: boolean, sort?: string, first?: "ascending", opens?: boolean, definition?: string, section?: string}} Column */
-
-/** @typedef {{sort: string, order: string}} Order */
-
-/** @template Row @typedef {{onSort?: (order: Order) => void, onRow?: (row: Row) => void}} TableListener */
-
 /** @template Row */
 export class Table {
   body = h("tbody");

@@ -3,8 +3,6 @@
 import { remember, remembered } from "./remembering.js";
 import { urlOf } from "./root.js";
 
-/** @import { Roles } from "../types/page.js" */
-
 const KEY = "ampmon.theme";
 const THEMES = ["light", "dark"];
 

@@ -6,9 +6,6 @@ import { FOLLOWED, followWords } from "./follow.js";
 import { count, steps } from "./format.js";
 import { html } from "./lit-html.js";
 
-/** @import { View } from "../types/page.js" */
-/** @import { Command } from "./keyboard.js" */
-
 /** @type {[Command, string, string][]} */
 const MOVES = [
   ["left", "Earlier (←)", "←"],

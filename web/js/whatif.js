@@ -6,9 +6,6 @@ import { html, nothing, render } from "./lit-html.js";
 import { paced } from "./pace.js";
 import { Slider } from "./slider.js";
 
-/** @import { Charts } from "./charts.js" */
-/** @import { Meta, View } from "../types/page.js" */
-
 const TRIED_MS = 100;
 
 export class WhatIf {

@@ -1,7 +1,5 @@
 // Names and definitions of a summary's numbers. Charts have their own.
 
-/** @typedef {{definition: string, section: string}} Definition */
-
 /** A run's numbers. `section` is the anchor on the page of measures. @satisfies {Record<string, Definition>} */
 export const NUMBERS = {
   scale: { definition: "The current factor on the loss. It keeps small gradients from being lost in fp16.", section: "at-every-update" },

@@ -1,9 +1,6 @@
-/** The types that the page's modules share, and those of the server's responses. Development only. */
+/** The types that the page's modules share, and those of the server's responses. They are global. Development only. */
 
-import type { Command } from "../js/keyboard.js";
-import type { Advance } from "../js/live.js";
-
-export interface View {
+interface View {
   /** The step, the time, or the user's step from ampmon.log. */
   x: "step" | "time" | "user";
   /** The first x shown and the one after the last: steps or microseconds since the epoch. Null is the run's own end. */
@@ -22,15 +19,18 @@ export interface View {
   choices: Record<string, string>;
 }
 
-export type Address =
-  | { page: "list"; filters: Record<string, string> }
+/** The list's query parameters, as the server names them. */
+type ListFilters = Record<string, string>;
+
+type Address =
+  | { page: "list"; filters: ListFilters }
   | { page: "run"; run: string; view: View }
   | { page: "compare"; runs: string[]; view: View }
   | { page: "alerts" }
   | { page: "nothing" };
 
 /** The content below the page's bar. */
-export interface Page {
+interface Page {
   element: HTMLElement;
   title: string;
   /** The runs whose live updates it needs; an empty list means all. */
@@ -50,28 +50,28 @@ export interface Page {
 }
 
 /** The height in a chart, or the row of a heatmap, of a click. */
-export interface Point {
+interface Point {
   y: number | string;
 }
 
-export interface Range {
+interface Span {
   start: number;
   stop: number;
 }
 
-export type Status = "running" | "finished" | "crashed" | "silent";
+type Status = "running" | "finished" | "crashed" | "silent";
 
 /** A run's summary, with the details that only its own page gets. */
-export interface Detail extends Summary {
+interface Detail extends Summary {
   identity: { config: Record<string, unknown> };
   /** Null if the server sends no alerts. */
   alerts: Alert[] | null;
 }
 
 /** A number that JSON cannot hold is null, with its kind beside it. */
-export type Kind = "nan" | "inf" | "-inf" | null;
+type Kind = "nan" | "inf" | "-inf" | null;
 
-export interface Stream {
+interface Stream {
   stream: string;
   rank: number;
   scaler: string;
@@ -79,7 +79,7 @@ export interface Stream {
 }
 
 /** The signed-in user. */
-export interface Me {
+interface Me {
   owner: string | null;
   scopes: string[];
   projects: string[] | null;
@@ -87,7 +87,7 @@ export interface Me {
 }
 
 /** Times are microseconds since the epoch, shares are 0..1, and null means not known yet. */
-export interface Summary {
+interface Summary {
   run_id: string;
   project: string;
   name: string;
@@ -133,13 +133,13 @@ export interface Summary {
   streams: Stream[];
 }
 
-export interface Culprit {
+interface Culprit {
   parameter: string;
   inf: number | null;
   nan: number | null;
 }
 
-export interface Skip {
+interface Skip {
   step: number;
   time: number;
   rank: number;
@@ -162,11 +162,11 @@ export interface Skip {
 }
 
 /** A skip of one optimizer at one step, and the ranks that skipped. */
-export interface SharedSkip extends Skip {
+interface SharedSkip extends Skip {
   ranks_words: string;
 }
 
-export interface HappenedEvent {
+interface HappenedEvent {
   time: number;
   kind: string;
   rank: number;
@@ -178,7 +178,7 @@ export interface HappenedEvent {
   detail: Record<string, unknown>;
 }
 
-export interface ParameterRow {
+interface ParameterRow {
   name: string;
   shape: number[];
   dtype: string;
@@ -209,13 +209,13 @@ export interface ParameterRow {
 }
 
 /** A logged name on one stream. */
-export interface LoggedName {
+interface LoggedName {
   name: string;
   user_steps: number;
 }
 
 /** A page of the parameters of one sampled update, the total number of parameters, and how many the search found. */
-export interface Sampled {
+interface Sampled {
   step: number;
   total: number;
   found: number;
@@ -227,14 +227,14 @@ export interface Sampled {
 
 /** A reader's choice for a chart: a query parameter of its request, and its values, each with a label. Without options,
  *  any text. */
-export interface Choice {
+interface Choice {
   name: string;
   label: string;
   chosen: string;
   options: [string, string][];
 }
 
-export interface Meta {
+interface Meta {
   title: string;
   caption?: string;
   empty?: string;
@@ -249,7 +249,7 @@ export interface Meta {
   /** A choice between whole numbers. */
   slider?: Choosable;
   /** The range of a number format, by exponents of the scaled gradient, and the counts of elements. */
-  window?: FormatWindow;
+  window?: FormatRange;
   /** The chart's conclusion in words. */
   sentence?: string;
   /** How the choice compares with the run's recommendation, and the code of an alternative. */
@@ -259,7 +259,7 @@ export interface Meta {
   form?: { prefix: string; policies: string[]; policy: string; numbers: Record<string, number | null> };
 }
 
-export interface Choosable {
+interface Choosable {
   low: number;
   high: number;
   value: number;
@@ -267,7 +267,7 @@ export interface Choosable {
 
 /** The first exponents at which a format overflows, is normal, and is in range (`smallest`). `counts` are elements by
  *  exponent of the unscaled gradient, from `first` on. Exponents are drawn between the heights `low` and `high`. */
-export interface FormatWindow {
+interface FormatRange {
   format: string;
   overflow: number;
   normal: number;
@@ -279,15 +279,15 @@ export interface FormatWindow {
   elements: number;
 }
 
-export interface Figure {
+interface Figure {
   data: object[];
   layout: { meta: Meta; [key: string]: unknown };
 }
 
-export type Severity = "critical" | "warning" | "notice";
+type Severity = "critical" | "warning" | "notice";
 
 /** What is wrong, why, and how to fix it. It applies from `first_step` to `last_step`, if it concerns certain steps. */
-export interface Finding {
+interface Finding {
   rule: string;
   severity: Severity;
   title: string;
@@ -303,7 +303,7 @@ export interface Finding {
 }
 
 /** The alert for a rule's finding. Times are microseconds since the epoch. */
-export interface Alert {
+interface Alert {
   rule: string;
   state: "pending" | "firing" | "resolved";
   severity: Severity;
@@ -319,7 +319,7 @@ export interface Alert {
 }
 
 /** The delivery of its newest message to a target. `trouble` is why it failed, `due` the time of the next attempt. */
-export interface Delivery {
+interface Delivery {
   target: string;
   sent: number | null;
   due: number | null;
@@ -327,7 +327,7 @@ export interface Delivery {
 }
 
 /** A pending or firing alert of any run. */
-export interface OpenAlert extends Alert, Named {}
+interface OpenAlert extends Alert, Named {}
 
 /** The run of a list's row. */
 interface Named {
@@ -338,7 +338,7 @@ interface Named {
 }
 
 /** A message to one target. */
-export interface Message extends Delivery, Named {
+interface Message extends Delivery, Named {
   rule: string;
   title: string;
   made: number;
@@ -346,7 +346,7 @@ export interface Message extends Delivery, Named {
 }
 
 /** A mute of a run, a project or all runs, for one rule or all. Null means any, and for `until`, no end. */
-export interface ListedMute {
+interface ListedMute {
   mute_id: string;
   run_id: string | null;
   /** The run's name. */
@@ -358,7 +358,7 @@ export interface ListedMute {
   made_by: string;
 }
 
-export interface Diagnosis {
+interface Diagnosis {
   verdict: string;
   severity: Severity | null;
   findings: Finding[];
@@ -369,16 +369,260 @@ export interface Diagnosis {
 }
 
 /** The parts of a simulation's response that the page uses. */
-export interface Simulated {
+interface Simulated {
   recommended: { words: string; code: string; policy: { name: string; [setting: string]: string | number | null } };
 }
 
-export interface Problem {
+interface Problem {
   title: string;
   status: number;
   detail?: string;
   field?: string;
 }
 
-export type Colour = string | [number, string][];
-export type Roles = Record<string, Colour>;
+type Colour = string | [number, string][];
+type Roles = Record<string, Colour>;
+
+// What the modules share beside the server's responses. Their classes, and those of lit-html:
+
+type Charts = import("../js/charts.js").Charts;
+type Refused = import("../js/api.js").Refused;
+type SignedOut = import("../js/api.js").SignedOut;
+type Table<Row> = import("../js/table.js").Table<Row>;
+type TemplateResult = import("../js/lit-html.js").TemplateResult;
+type Told = import("../js/lit-html.js").Told;
+
+type Maybe = number | null | undefined;
+type Options = readonly (readonly [value: string, words: string])[];
+type Child = string | Node | null | undefined | false;
+type Attributes = Record<string, string | number | boolean | null | undefined | ((event: Told) => void)>;
+
+/** What a key or a button does. */
+type Command =
+  | ("in" | "out" | "left" | "right" | "whole" | "follow" | "pause")
+  | ("next" | "previous" | "link" | "theme" | "list" | "search" | "help");
+
+/** How a part of the page reads and changes its view. */
+interface Viewer {
+  view(): View;
+  onView(view: View): void;
+}
+
+interface ServerEvent {
+  name: string;
+  data: string;
+}
+
+/** A run has a new version, and for new updates its newest step. */
+interface Advance {
+  run: string;
+  version: number;
+  step?: number | null;
+}
+
+interface Connection {
+  state: "starting" | "live" | "lost" | "refused" | "signed out";
+  since: number;
+  why: string;
+}
+
+/** A column. `sort` is its key on the server, and `first` the order of the first click. The cell of an `opens` column
+ *  is a button that opens the row. A `named` column has a user's text, which `title` gives in full. */
+interface Column<Row> {
+  name: string;
+  cell: (row: Row) => string | TemplateResult;
+  title?: (row: Row) => string;
+  number?: boolean;
+  tight?: boolean;
+  named?: boolean;
+  sort?: string;
+  first?: "ascending";
+  opens?: boolean;
+  definition?: string;
+  section?: string;
+}
+
+interface Order {
+  sort: string;
+  order: string;
+}
+
+interface TableListener<Row> {
+  onSort?: (order: Order) => void;
+  onRow?: (row: Row) => void;
+}
+
+/** The rows of a ledger, the label of the button for more ("" for none), and text above or in place of the rows. */
+interface Read<Row> {
+  rows: Row[];
+  more: string;
+  words: string;
+  count?: string;
+  caption?: string;
+}
+
+/** The definition of a term. `section` is the anchor on the page of measures. */
+interface Definition {
+  definition: string;
+  section: string;
+}
+
+/** What a chart, and a statistic of a parameter's gradient, declare about themselves on the server. */
+interface DeclaredChart {
+  tab: string | null;
+  choices: string[];
+  sampled: boolean;
+}
+
+interface DeclaredStatistic extends Definition {
+  title: string;
+  unit: "share" | "magnitude" | "headroom";
+}
+
+/** A number of a run. `value` is shown, and `exact` is copied with all digits; null if there is nothing to copy. */
+interface RunNumber {
+  key: keyof typeof import("../js/words.js").NUMBERS;
+  name: string;
+  value: (run: Summary) => string;
+  exact: (run: Summary) => string | number | null;
+  more?: (run: Summary) => string;
+}
+
+/** A change to one run. */
+type RunChange = (run: Summary) => Promise<unknown>;
+
+interface RunsAnswer {
+  runs: Summary[];
+  total: number;
+  refused: string[];
+}
+
+/** The number of runs in each project and with each tag. */
+interface Groups {
+  projects: Record<string, number>;
+  tags: Record<string, number>;
+}
+
+/** The history of a run's scale: paths of an SVG, and the words for it. */
+interface Sparkline {
+  path: string;
+  skips: string;
+  words: string;
+}
+
+interface Loss {
+  name: string;
+  value: number | null;
+  kind: Kind;
+  least: number | null;
+}
+
+interface ListRow {
+  run: Summary;
+  scale: Sparkline | null;
+  loss: Loss | null;
+  chosen: boolean;
+}
+
+/** A `rare` column is hidden unless the reader chooses it. */
+interface ListColumn extends Column<ListRow> {
+  rare?: true;
+}
+
+/** A fact about each of several runs. */
+interface FactLine {
+  name: string;
+  values: (string | null)[];
+  differs: boolean;
+}
+
+/** How far a run is from the baseline. */
+interface Distance {
+  words: string;
+  side: "above" | "below" | null;
+}
+
+interface Comparison {
+  runs: (Summary | null)[];
+  baseline: string | null;
+  distances: (Distance | null)[];
+  outcome: FactLine[];
+  made: FactLine[];
+  own_steps: boolean;
+}
+
+/** The step and time (in microseconds) of a run's newest update, and its number of updates. */
+interface End {
+  step: number;
+  time: number;
+  updates: number;
+}
+
+interface Pause extends End {
+  since: number;
+}
+
+/** A chart is alone or in the stack, whose last chart shows the axis. */
+type Position = "alone" | "stacked" | "last";
+type PlotRange = [number | string, number | string];
+type Saved = "png" | "svg" | "csv" | "link";
+
+/** `onWanted` is called when the chart needs a refresh: it came on the screen, or the reader tries again. */
+interface PanelListener {
+  onZoom(range: PlotRange): void;
+  onReset(): void;
+  onClick(point: Point): void;
+  onChoice(name: string, value: string): void;
+  onWanted(): void;
+  onSave(kind: Saved): void;
+}
+
+/** A point in a panel's plot, as shares of its size. */
+interface Place {
+  panel: Element;
+  across: number;
+  up: number;
+}
+
+/** A place to read: x in Plotly's units, the height as a share (`up`), and how far along x a mark may be (`near`). */
+interface Spot {
+  x: number;
+  up: number | null;
+  near: number;
+}
+
+interface Reading {
+  words: string;
+  colour: string;
+}
+
+/** The parts of Plotly's figures that the page reads. */
+interface Trace {
+  type: string;
+  mode?: string;
+  name?: string;
+  hoverinfo?: string;
+  hovertemplate?: string;
+  width?: number;
+  x?: unknown;
+  y?: unknown;
+  text?: unknown;
+  customdata?: unknown;
+  z?: unknown;
+  meta?: { exact?: boolean };
+  line?: { shape?: string; color?: string };
+  marker?: { color?: string | string[] };
+}
+
+interface Axis {
+  range?: [number, number];
+  fixedrange?: boolean;
+  unifiedhovertitle?: { text: string };
+}
+
+/** A column in base64, or a list of rows if its shape has two numbers. */
+interface PackedColumn {
+  dtype: string;
+  bdata: string;
+  shape?: string;
+}
