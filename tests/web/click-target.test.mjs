@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { wholeView } from "../../web/js/address.js";
-import { opened } from "../../web/js/click-target.js";
+import { opened } from "../../web/js/address.js";
 
 const view = { ...wholeView(), choices: { statistic: "norm" } };
 const opens = [["parameter", "<b>"], ["search", "h.1.*"]];

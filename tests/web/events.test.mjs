@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { reader } from "../../web/js/events.js";
-import { loginKey } from "../../web/js/session.js";
+import { reader } from "../../web/js/live.js";
+import { loginKey } from "../../web/js/server.js";
 
 test("events are read however the stream is cut", () => {
   const stream = ': nothing new\n\nevent: advance\ndata: {"run": "a"}\n\ndata: one\r\ndata:two\r\n\r\nevent: empty\n\nevent: adv';

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { wholeView } from "../../web/js/address.js";
-import { asked, endOf, pauseWords } from "../../web/js/follow.js";
+import { asked, endOf, pauseWords } from "../../web/js/range.js";
 
 const end = { step: 4999, time: 1_700_000_000_000_000, updates: 5000 };
 const later = { step: 6999, time: 1_700_000_900_000_000, updates: 7000 };

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { lostAt } from "../../web/js/format-window.js";
+import { lostAt } from "../../web/js/what-if.js";
 import { percent } from "../../web/js/format.js";
 
 const golden = (name) => JSON.parse(readFileSync(new URL(`../figures/golden/${name}.json`, import.meta.url), "utf-8"));

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { ALONE, options, ranksOf } from "../../web/js/ranks.js";
+import { ALONE, options, ranksOf } from "../../web/js/numbers.js";
 
 const stream = (rank, scaler = "default") => ({ stream: `${rank}`, rank, scaler, layout: "replicated" });
 

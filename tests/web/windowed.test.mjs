@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { pagesOf, rowsOn } from "../../web/js/windowed.js";
+import { pagesOf, rowsOn } from "../../web/js/range.js";
 
 const screen = { top: 200, height: 1000, row: 40, total: 10_000 };
 

@@ -1,9 +1,8 @@
-// The account menu: the signed-in user in the bar, what they may do, and signing out.
+// The account menu, and the sign-in box, which opens over the page if the session is missing or has expired.
 
-import { get } from "./api.js";
+import { toast } from "./browser.js";
 import { h, mark, say } from "./dom.js";
-import { signOut } from "./session.js";
-import { toast } from "./toast.js";
+import { get, onRefused, signIn, signOut } from "./server.js";
 
 /** @type {Record<string, string>} */
 const MAY = {
@@ -71,4 +70,81 @@ async function endSession() {
 /** @param {Me} of */
 function menuTitle({ owner }) {
   return owner === null ? "Signed in with the server's own token" : `Signed in as ${owner}`;
+}
+
+export class SignIn {
+  #field = h("input", { id: "signin-key", type: "text", required: true, autocomplete: "off", spellcheck: "false", autocapitalize: "none" });
+  #why = h("p", { class: "trouble", role: "alert" });
+  #button = h("button", { type: "submit", class: "primary" }, "Sign in");
+  #again = h("button", { type: "button", class: "again", hidden: true, onclick: () => this.#show() }, "Sign in");
+  #box = this.#build();
+  #left = false;
+
+  /** A button that reopens a closed box is put after `beside`.
+   * @param {HTMLElement} beside @param {() => void} onIn called after a sign-in */
+  constructor(beside, onIn) {
+    this.onIn = onIn;
+    beside.after(this.#again);
+    document.body.append(this.#box);
+    onRefused(() => this.#want());
+  }
+
+  /** The server accepts this browser, after a sign-in here or in another tab. */
+  done() {
+    this.#left = false;
+    this.#again.hidden = true;
+    this.#box.close();
+  }
+
+  /** Open the box. If the reader has closed it, show only the button that reopens it. */
+  #want() {
+    this.#again.hidden = false;
+    if (!this.#left && !this.#box.open) this.#show();
+  }
+
+  #show() {
+    say(this.#why, "");
+    this.#field.value = "";
+    this.#box.showModal();
+  }
+
+  /** @param {Event} event */
+  async #submit(event) {
+    event.preventDefault();
+    this.#button.disabled = true;
+    say(this.#why, "");
+    try {
+      await signIn(this.#field.value);
+      this.#field.value = "";
+      this.done();
+      this.onIn();
+    } catch (error) {
+      say(this.#why, error instanceof Error ? error.message : String(error));
+      this.#field.select();
+    } finally {
+      this.#button.disabled = false;
+    }
+  }
+
+  #build() {
+    const leave = () => {
+      this.#left = true;
+      this.#box.close();
+    };
+    return h(
+      "dialog",
+      { class: "sheet signin", "aria-labelledby": "signin-title", oncancel: leave },
+      h(
+        "form",
+        { onsubmit: (event) => void this.#submit(event) },
+        h("h2", { id: "signin-title" }, "Sign in to ampmon"),
+        h("p", {}, "This browser is not signed in, or its session expired. Create a sign-in link on the server's machine:"),
+        h("pre", {}, h("code", {}, "ampmon token link")),
+        h("label", { for: "signin-key" }, "Paste the link, its code, or an access token"),
+        this.#field,
+        this.#why,
+        h("footer", {}, h("button", { type: "button", onclick: leave }, "Not now"), this.#button),
+      ),
+    );
+  }
 }

@@ -43,7 +43,7 @@ export function format(address) {
 }
 
 /** Build a view's query. `withAxis` includes the x axis. @type {(view: View, withAxis: boolean) => URLSearchParams} */
-export function viewQuery(view, withAxis) {
+function viewQuery(view, withAxis) {
   const query = new URLSearchParams();
   if (withAxis) query.set("x", view.x);
   for (const name of /** @type {const} */ (["start", "stop", "stream", "rank", "parameter", "follow", "at"])) {
@@ -89,4 +89,16 @@ function withQuery(path, query) {
 /** @param {string | null} text */
 function whole(text) {
   return text !== null && /^\d{1,16}$/.test(text) ? Number(text) : null;
+}
+
+/** Null if the click opens nothing. @type {(figure: Figure | null, point: Point, view: View) => View | null} */
+export function opened(figure, { y }, view) {
+  const opens = figure?.layout.meta.opens;
+  if (!figure || !opens) return null;
+  const rows = /** @type {{y?: unknown}} */ (figure.data[0]).y;
+  // A row has a name, or else a place from the top.
+  const [name, value] = opens[typeof y === "number" ? Math.round(-y) : Array.isArray(rows) ? rows.indexOf(y) : -1] ?? [];
+  if (name === undefined || value === undefined) return null;
+  if (name === "parameter") return { ...view, parameter: value };
+  return { ...view, choices: { ...view.choices, [name]: value } };
 }

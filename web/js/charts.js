@@ -1,19 +1,43 @@
 // The charts of a run. Most share one x axis and move together. Only charts on the screen are fetched.
 
 import { chosen, figureQuery } from "./address.js";
-import { Refused, SignedOut } from "./api.js";
-import * as crosshair from "./crosshair.js";
-import { declaredOf } from "./declared.js";
+import { copyLink, download, downloadText, toast } from "./browser.js";
 import { h } from "./dom.js";
-import { copyLink, download, downloadText } from "./downloads.js";
-import { asked, endOf, pauseWords } from "./follow.js";
 import { zoneOf } from "./format.js";
 import { paced } from "./pace.js";
 import { Panel } from "./panel.js";
-import { MINUTE_MS, fromPlot, moved, toPlot, within } from "./range.js";
+import { asked, endOf, fromPlot, MINUTE_MS, moved, pauseWords, toPlot, within } from "./range.js";
 import { fileName } from "./saving.js";
-import { toast } from "./toast.js";
-import { Toolbar, isWhole } from "./toolbar.js";
+import { Refused, SignedOut } from "./server.js";
+import { isWhole, Toolbar } from "./toolbar.js";
+import { declaredOf } from "./words.js";
+
+/** Report the pointer's place, at most once a frame; null outside all plots.
+ * @type {(within: HTMLElement, onPlace: (place: Place | null) => void) => void} */
+export function trackPointer(within, onPlace) {
+  /** @type {PointerEvent | null} */
+  let newest = null;
+  const tell = () => {
+    onPlace(newest && placeOf(newest));
+    newest = null;
+  };
+  /** @param {PointerEvent} event */
+  const look = (event) => {
+    if (event.pointerType === "touch" && event.type !== "pointerdown") return;
+    if (newest === null) requestAnimationFrame(tell);
+    newest = event;
+  };
+  for (const kind of /** @type {const} */ (["pointermove", "pointerdown", "pointerleave"])) within.addEventListener(kind, look);
+}
+
+/** @param {PointerEvent} event @returns {Place | null} */
+function placeOf({ target, clientX, clientY, type }) {
+  const panel = type !== "pointerleave" && target instanceof Element && target.closest(".plot")?.closest(".panel");
+  if (!panel) return null;
+  const plot = (target.closest(".nsewdrag") ?? panel.querySelector(".nsewdrag"))?.getBoundingClientRect();
+  if (!plot || clientX < plot.left || clientX > plot.right) return null;
+  return { panel, across: (clientX - plot.left) / plot.width, up: (plot.bottom - clientY) / plot.height };
+}
 
 /** The charts that are stacked, from top to bottom. The last one shows the axis. */
 const STACK = ["scale", "skips", "scalars", "underflow"];
@@ -71,7 +95,7 @@ export class Charts {
 
   /** Follow the pointer in `element`, and draw no chart during a drag there. @param {HTMLElement} element */
   trackPointer(element) {
-    crosshair.install(element, (place) => this.#point(place));
+    trackPointer(element, (place) => this.#point(place));
     element.addEventListener("pointerdown", this.#hold);
   }
 

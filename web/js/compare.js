@@ -1,16 +1,85 @@
 // The page that compares 2 to 20 runs: charts on one axis, distances from a baseline, results and configuration.
 
 import { chosen } from "./address.js";
-import { get } from "./api.js";
-import { badge } from "./badge.js";
 import { Charts } from "./charts.js";
-import { AddRun } from "./compare-add.js";
-import { facts } from "./compare-facts.js";
-import { h } from "./dom.js";
+import { badge, h, html, nothing, notices, render, searchField } from "./dom.js";
 import { count, plural } from "./format.js";
-import { html, nothing, render } from "./lit-html.js";
-import { notices } from "./notices.js";
 import { paced } from "./pace.js";
+import { get } from "./server.js";
+
+const OFFERED = 8;
+
+class AddRun {
+  #found = h("ul", { class: "offered", hidden: true });
+  #field = searchField("add", "Add a run: part of its name, project, owner or tag", "Add a run", (search) => void this.#search(search));
+
+  /** @param {readonly string[]} there @param {{onAdd: (run: string) => void, onTrouble: () => void}} listener */
+  constructor(there, listener) {
+    this.there = there;
+    this.listener = listener;
+    this.element = h("div", { class: "add", onfocusout: (event) => this.#leave(event), onkeydown: (event) => this.#escape(event) }, this.#field, this.#found);
+  }
+
+  /** @param {string} search */
+  async #search(search) {
+    if (!search) return this.#offer(null);
+    try {
+      const query = new URLSearchParams({ search, limit: String(OFFERED + this.there.length) });
+      const { runs } = /** @type {{runs: Summary[]}} */ (await get(`/runs?${query}`));
+      if (this.#field.value.trim() === search) this.#offer(runs.filter((run) => !this.there.includes(run.run_id)).slice(0, OFFERED));
+    } catch {
+      this.listener.onTrouble();
+    }
+  }
+
+  /** @param {Summary[] | null} runs null hides the list */
+  #offer(runs) {
+    this.#found.hidden = runs === null;
+    const items = (runs ?? []).map(({ run_id, name, project }) => {
+      const add = () => this.listener.onAdd(run_id);
+      return html`<li><button type="button" class="quiet" dir="auto" title=${`Add ${name}`} @click=${add}>${name} · ${project}</button></li>`;
+    });
+    render(items.length || runs === null ? items : html`<li>No other run matches.</li>`, this.#found);
+  }
+
+  /** @param {FocusEvent} event */
+  #leave({ relatedTarget }) {
+    if (!this.element.contains(/** @type {Node | null} */ (relatedTarget))) this.#offer(null);
+  }
+
+  /** @param {KeyboardEvent} event */
+  #escape(event) {
+    if (event.key !== "Escape" || this.#found.hidden) return;
+    event.preventDefault();
+    this.#offer(null);
+    this.#field.focus();
+  }
+}
+
+const NONE = "–";
+
+/** With `marked`, differences are marked, and identical lines are hidden until the reader asks for them.
+ * @param {string} title @param {string[]} names of the runs @param {FactLine[]} lines @param {boolean} [marked] */
+export function facts(title, names, lines, marked = false) {
+  const alike = lines.filter((line) => !line.differs).length;
+  const headings = names.map((name, place) => html`<th scope="col" dir="auto" class=${`run-${(place % 8) + 1}`} title=${name}>${name}</th>`);
+  const rows = lines.map(({ name, values, differs }) => {
+    const cells = values.map((value, place) => html`<td dir="auto" data-name=${names[place] ?? ""}>${value ?? NONE}</td>`);
+    return html`<tr ?data-differs=${differs}><th scope="row">${name}</th>${cells}</tr>`;
+  });
+  return html`<section class="ledger">
+    <h2>${title}</h2>
+    <div class="sideways" tabindex="0" role="region" aria-label=${title}>
+      <table class=${marked ? "facts marked" : "facts"}>
+        <caption class="unseen">${title}</caption>
+        <thead><tr><td></td>${headings}</tr></thead>
+        <tbody>${rows}</tbody>
+      </table>
+    </div>
+    <p class="empty" ?hidden=${alike < lines.length || !marked}>All recorded fields are identical.</p>
+    ${marked ? html`<label class="tick"><input type="checkbox"><span>Show ${plural(alike, "identical field")}</span></label>` : nothing}
+  </section>`;
+}
 
 export const MOST = 20;
 const FACTS_MS = 5000;

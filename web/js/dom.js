@@ -1,6 +1,10 @@
 // Builds and updates elements. Strings are inserted as text, never as HTML: names of runs and parameters are untrusted.
 
+import { twoTo } from "./format.js";
 import { html, nothing, render } from "./lit-html.js";
+import { SEVERITY, STATUS } from "./words.js";
+
+export { html, nothing, render };
 
 /** Create an element with attributes, listeners (functions, such as `onclick`) and children.
  * @template {keyof HTMLElementTagNameMap} Tag @param {Tag} tag @param {Attributes} [attributes] @param {...Child} children */
@@ -83,4 +87,153 @@ export function dotted(name) {
 /** Text with code in backticks. @param {string} words */
 export function withCode(words) {
   return words.split("`").map((part, index) => (index % 2 ? html`<code>${part}</code>` : part));
+}
+
+/** @param {Status} status */
+export function badge(status) {
+  const [shape, meaning] = STATUS[status] ?? ["?", "Unknown status. Reload the page."];
+  return html`<span class="badge" data-status=${status} title=${meaning}><span aria-hidden="true">${shape}</span><span>${status}</span></span>`;
+}
+
+/** Null means healthy. `words` replace the severity's word.
+ * @type {(severity: Severity | null, words?: string, title?: string) => TemplateResult} */
+export function verdictBadge(severity, words, title) {
+  const [shape, word] = SEVERITY[severity ?? "healthy"];
+  return html`<span class="badge verdict" data-severity=${severity ?? "healthy"} title=${title ?? nothing}><span aria-hidden="true">${shape}</span><span>${words ?? word}</span></span>`;
+}
+
+/** @param {string[]} notices */
+export function notices(notices) {
+  return html`<ul class="notices" role="status" ?hidden=${notices.length === 0}>${notices.map((words) => html`<li>${words}</li>`)}</ul>`;
+}
+
+const COPIED_MS = 2000;
+
+/** @param {string} code @param {string} standing the caption @param {TemplateResult | null} [button] unless it is elsewhere */
+export function codeBlock(code, standing, button = null) {
+  return html`<div class="code" ?hidden=${!code && !standing}>
+    <p class="caption">${standing}</p>
+    <pre tabindex="0" ?hidden=${!code}><code>${code}</code></pre>
+    ${button}
+  </div>`;
+}
+
+/** @param {string} code */
+export function copyButton(code) {
+  return html`<button type="button" ?hidden=${!code} @click=${copied}>Copy the code</button>`;
+}
+
+/** Copy the code in the button's section, or select it if copying is not allowed. @param {Told} event */
+async function copied({ currentTarget }) {
+  const button = /** @type {HTMLButtonElement} */ (currentTarget);
+  const code = button.closest("section, details")?.querySelector(".code code");
+  const done = (await navigator.clipboard?.writeText(code?.textContent ?? "").then(() => true, () => false)) ?? false;
+  if (!done && code) getSelection()?.selectAllChildren(code);
+  button.textContent = done ? "Copied" : "Code selected: copy it";
+  setTimeout(() => (button.textContent = "Copy the code"), COPIED_MS);
+}
+
+/** A popup that closes on Escape and when the focus leaves it. `content` must be focusable: a click in it keeps it
+ * open.
+ * @param {string} kind @param {string} sign @param {string} label @param {TemplateResult} content */
+export function popup(kind, sign, label, content, hidden = false) {
+  return html`<details class=${`popup ${kind}`} ?hidden=${hidden} @focusout=${leave} @keydown=${escape}>
+    <summary title=${label} aria-label=${label}>${sign}</summary>
+    ${content}
+  </details>`;
+}
+
+/** @param {Told} event */
+function leave({ currentTarget, relatedTarget }) {
+  if (!currentTarget.contains(/** @type {Node | null} */ (relatedTarget))) currentTarget.removeAttribute("open");
+}
+
+/** @param {Told} event */
+function escape(event) {
+  if (event.key !== "Escape" || !event.currentTarget.matches("[open]")) return;
+  event.preventDefault();
+  closePopup(event);
+}
+
+/** @param {Told} event inside the popup */
+export function closePopup({ currentTarget }) {
+  const element = currentTarget.closest("details");
+  element?.removeAttribute("open");
+  element?.querySelector("summary")?.focus();
+}
+
+const REST_MS = 250;
+
+/** @type {(name: string, label: string, placeholder: string, onSearch: (search: string) => void) => HTMLInputElement} */
+export function searchField(name, label, placeholder, onSearch) {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let resting;
+  const tell = () => {
+    if (resting === undefined) return;
+    clearTimeout(resting);
+    resting = undefined;
+    onSearch(input.value.trim());
+  };
+  const input = h("input", {
+    type: "search",
+    name,
+    "aria-label": label,
+    placeholder,
+    title: label,
+    maxlength: 256,
+    spellcheck: "false",
+    autocomplete: "off",
+    onchange: tell,
+    oninput: () => {
+      clearTimeout(resting);
+      resting = setTimeout(tell, REST_MS);
+    },
+  });
+  return input;
+}
+
+/** Show a search, unless the reader is typing. @type {(input: HTMLInputElement, search: string) => void} */
+export function offerSearch(input, search) {
+  mark(input, "data-searching", search ? "" : null);
+  if (document.activeElement !== input && input.value !== search) input.value = search;
+}
+
+export class Slider {
+  #range;
+  #power = h("output");
+  #held = false;
+
+  /** @param {string} label @param {() => void} onMove while it moves @param {() => void} [onChosen] once it stops */
+  constructor(label, onMove, onChosen = () => {}) {
+    const move = () => {
+      this.#held = true;
+      this.say();
+      onMove();
+    };
+    const choose = () => {
+      this.#held = false;
+      onChosen();
+    };
+    this.#range = h("input", { type: "range", step: 1, "aria-label": label, oninput: move, onchange: choose });
+    this.element = h("label", { class: "slider" }, this.#range, this.#power);
+  }
+
+  get value() {
+    return Number(this.#range.value);
+  }
+
+  /** Set the ends, and the value unless the reader is moving it. @param {Choosable} slider */
+  show({ low, high, value }) {
+    mark(this.#range, "min", String(low));
+    mark(this.#range, "max", String(high));
+    if (!this.#held) this.#range.value = String(value);
+    this.say();
+  }
+
+  /** Show the value. A screen reader also reads `more`. */
+  say(more = "") {
+    const words = twoTo(this.value);
+    say(this.#power, words);
+    mark(this.#range, "aria-valuetext", words + more);
+  }
 }

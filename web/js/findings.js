@@ -1,15 +1,11 @@
 // What is wrong with a run: one line, which opens to all findings with reasons, code to write instead, and steps.
 
 import { alertLine, hour, wordOf } from "./alerts.js";
-import { get, send } from "./api.js";
-import { verdictBadge } from "./badge.js";
-import { pathOf } from "./changing.js";
-import { codeBlock, copyButton } from "./code.js";
-import { dotted, h, keyed, mark, withCode } from "./dom.js";
+import { succeeded } from "./browser.js";
+import { codeBlock, copyButton, dotted, h, html, keyed, mark, nothing, render, verdictBadge, withCode } from "./dom.js";
 import { plural, steps } from "./format.js";
-import { html, nothing, render } from "./lit-html.js";
-import { urlOf } from "./root.js";
-import { succeeded } from "./toast.js";
+import { pathOf } from "./run-actions.js";
+import { get, send, urlOf } from "./server.js";
 
 const NAMED = 5;
 

@@ -1,7 +1,7 @@
 // Formats numbers and times. Pure. The server's words.py does the same, and one golden file tests both.
 
 /** Narrow no-break space: between thousands, and before a unit. */
-export const SPACE = "\u202f";
+const SPACE = "\u202f";
 
 export const NONE = "–";
 

@@ -1,9 +1,9 @@
-// The columns of the list of runs: heading, sort key and content.
+// The columns of the list of runs, and which of them the reader chose, in which order. The browser remembers the choice.
 
-import { badge, verdictBadge } from "./badge.js";
+import { remember, remembered } from "./browser.js";
+import { badge, h, html, keyed, nothing, popup, render, verdictBadge } from "./dom.js";
 import { ago, clock, count, measure, percent, plural, power, powerOfTwo, revived } from "./format.js";
-import { sparkline } from "./run-data.js";
-import { html, nothing } from "./lit-html.js";
+import { sparkline } from "./list.js";
 
 /** @type {ListColumn[]} */
 export const COLUMNS = [
@@ -63,4 +63,65 @@ function diagnosisOf({ run: { severity, verdict, updates } }) {
   if (verdict === null || (severity === null && updates === 0)) return "";
   if (severity === null) return verdictBadge(null);
   return verdictBadge(severity, verdict.replaceAll("`", ""), `${severity}: ${verdict}`);
+}
+
+const KEY = "ampmon.columns";
+const USUAL = COLUMNS.filter(({ rare }) => !rare).map(({ name }) => name);
+
+/** Unknown columns are dropped. "Run" always stays: it has the link and the checkbox. */
+let names = [...new Set(["Run", ...storedColumns()])].filter(columnOf);
+
+/** @returns {string[]} */
+function storedColumns() {
+  try {
+    const kept = /** @type {unknown} */ (JSON.parse(remembered(KEY) ?? "null"));
+    return Array.isArray(kept) ? kept : USUAL;
+  } catch {
+    return USUAL;
+  }
+}
+
+/** @param {string} name */
+function columnOf(name) {
+  return COLUMNS.find((column) => column.name === name);
+}
+
+/** The shown columns, the run's name first. */
+export function shownColumns() {
+  return names.map((name) => /** @type {ListColumn} */ (columnOf(name)));
+}
+
+/** A popup to choose and order the columns. @param {() => void} onChange */
+export function columnChoice(onChange) {
+  const list = h("ul", { tabindex: -1 });
+  const element = h("div");
+
+  function draw() {
+    const hidden = COLUMNS.map(({ name }) => name).filter((name) => !names.includes(name));
+    keyed(list, [...names, ...hidden].slice(1), { key: (name) => name, make: () => h("li"), update: (item, name) => render(itemOf(name), item) });
+  }
+
+  /** @param {string} name */
+  function itemOf(name) {
+    const others = names.filter((each) => each !== name);
+    const at = names.indexOf(name);
+    const toggle = () => choose(at < 0 ? [...names, name] : others);
+    return html`
+      <label class="tick"><input type="checkbox" .checked=${at >= 0} @change=${toggle}>${name}</label>
+      <button type="button" class="quiet" aria-label=${`Move ${name} to the left`} ?disabled=${at < 2} @click=${() => choose(others.toSpliced(at - 1, 0, name))}>↑</button>
+    `;
+  }
+
+  /** @param {string[]} chosen */
+  function choose(chosen) {
+    names = chosen;
+    remember(KEY, String(names) === String(USUAL) ? null : JSON.stringify(names));
+    draw();
+    onChange();
+  }
+
+  draw();
+  const usual = html`<button type="button" class="quiet" @click=${() => choose(USUAL)}>Default columns</button>`;
+  render(popup("columns", "Columns", "Choose and order the columns", html`<div tabindex="-1">${list}${usual}</div>`), element);
+  return element;
 }

@@ -1,11 +1,9 @@
 // The filters of the list of runs: search, project, status, tag and archived. The address holds all of them.
 
-import { get } from "./api.js";
-import { h, renderForm, select } from "./dom.js";
+import { h, html, offerSearch, renderForm, searchField, select } from "./dom.js";
 import { count, plural } from "./format.js";
 import { COLUMNS } from "./list-columns.js";
-import { html } from "./lit-html.js";
-import { offerSearch, searchField } from "./search.js";
+import { get } from "./server.js";
 import { STATUS } from "./words.js";
 
 /** The list's query parameters, as the server names them. */

@@ -1,17 +1,129 @@
-// The page of all runs, searched, filtered and sorted by the server. Without runs it says how to start one.
+// The page of all runs, searched, filtered and sorted by the server. Only the rows on the screen are on the page.
 
-import { get } from "./api.js";
-import { h } from "./dom.js";
-import { columnChoice, shownColumns } from "./list-choice.js";
-import { Actions } from "./list-actions.js";
+import { h, html, keyed, mark, nothing, notices, render } from "./dom.js";
+import { columnChoice, shownColumns } from "./list-columns.js";
 import { Filters } from "./list-filters.js";
-import { RunDataCache } from "./run-data.js";
-import { RunTable } from "./list-table.js";
-import { html, render } from "./lit-html.js";
-import { notices } from "./notices.js";
 import { paced } from "./pace.js";
-import { pagesOf } from "./windowed.js";
+import { pagesOf, rowsOn } from "./range.js";
+import { Actions } from "./run-actions.js";
+import { get } from "./server.js";
+import { Table } from "./table.js";
 import { LINES } from "./words.js";
+
+/** @extends {Table<ListRow>} */
+class RunTable extends Table {
+  #total = 0;
+  #onScroll;
+
+  /** @param {{onSort: (order: Order) => void, onScroll: () => void, onChoose: (run: string, chosen: boolean) => void}} listener */
+  constructor({ onSort, onScroll, onChoose }) {
+    super("Runs", shownColumns(), ({ run }) => run.run_id, { onSort });
+    this.element.classList.add("runs");
+    this.body.addEventListener("change", ({ target }) => {
+      if (target instanceof HTMLInputElement) onChoose(target.value, target.checked);
+    });
+    this.#onScroll = onScroll;
+    window.addEventListener("scroll", onScroll, { passive: true });
+    window.addEventListener("resize", onScroll);
+  }
+
+  close() {
+    window.removeEventListener("scroll", this.#onScroll);
+    window.removeEventListener("resize", this.#onScroll);
+  }
+
+  /** A row's height in pixels, which the style sheet sets for the screen's width. */
+  get rowHeight() {
+    return parseFloat(getComputedStyle(this.element).getPropertyValue("--row")) || 40;
+  }
+
+  /** The rows to draw: the first, and the one after the last. */
+  get shown() {
+    // Pseudo-elements of the body take the space of the rows above and below.
+    return rowsOn({ top: this.body.getBoundingClientRect().top, height: window.innerHeight, row: this.rowHeight, total: this.#total });
+  }
+
+  /** @param {number} total @param {number} first @param {(ListRow | null)[]} rows from `first` on; null is not loaded yet */
+  draw(total, first, rows) {
+    this.#total = total;
+    this.element.hidden = total === 0;
+    mark(this.element, "aria-rowcount", String(total + 1));
+    this.element.style.setProperty("--above", `${first * this.rowHeight}px`);
+    this.element.style.setProperty("--below", `${(total - first - rows.length) * this.rowHeight}px`);
+    const placed = rows.map((row, index) => ({ row, index: first + index }));
+    keyed(this.body, placed, {
+      key: ({ row, index }) => (row ? this.key(row) : `#${index}`),
+      make: () => h("tr"),
+      update: (element, { row, index }) => {
+        mark(element, "aria-rowindex", String(index + 2));
+        mark(element, "data-coming", row ? null : "");
+        mark(element, "data-chosen", row?.chosen ? "" : null);
+        render(this.cells(row), element);
+      },
+    });
+  }
+}
+
+const ASK_MS = 2000;
+const MOST = 100;
+
+/** @template Datum */
+class RunDataCache {
+  /** The data of each run, and its version then. @type {Map<string, {version: number, told: Datum | null}>} */
+  #held = new Map();
+  /** @type {Summary[]} */
+  #wanted = [];
+  #ask = paced(() => this.#read(), ASK_MS);
+
+  /** @param {string} path where the server has the data of a list of runs @param {() => void} onNews */
+  constructor(path, onNews) {
+    this.path = path;
+    this.onNews = onNews;
+  }
+
+  /** Set the runs that are on the screen. @param {Summary[]} runs */
+  setRuns(runs) {
+    this.#wanted = runs;
+    if (this.#stale().length) this.#ask();
+  }
+
+  /** @param {string} run @returns {Datum | null} */
+  dataOf(run) {
+    return this.#held.get(run)?.told ?? null;
+  }
+
+  close() {
+    this.#ask.stop();
+  }
+
+  #stale() {
+    return this.#wanted.filter((run) => this.#held.get(run.run_id)?.version !== run.version).slice(0, MOST);
+  }
+
+  async #read() {
+    const runs = this.#stale();
+    if (!runs.length || document.hidden) return;
+    try {
+      const answer = await get(`${this.path}?runs=${runs.map((run) => run.run_id).join(",")}`);
+      const told = /** @type {Record<string, Datum | null>} */ (answer);
+      for (const { run_id, version } of runs) this.#held.set(run_id, { version, told: told[run_id] ?? null });
+      this.onNews();
+    } catch {
+      // The list itself reports that the server does not answer. A later call tries again.
+    }
+  }
+}
+
+/** @param {Sparkline | null} line */
+export function sparkline(line) {
+  const words = line ? `Scale ${line.words}` : nothing;
+  return html`<span class="sparkline" title=${words}>
+    <svg viewBox="0 0 96 24" role="img" class="spark" aria-label=${line ? words : "Scale: no history yet"}>
+      <path class="line" d=${line?.path ?? nothing}></path>
+      <path class="skips" d=${line?.skips || nothing}></path>
+    </svg>
+  </span>`;
+}
 
 const PAGE = 50;
 const SCROLLED_MS = 100;

@@ -1,10 +1,128 @@
 // Live events from the server, and the state of the connection. The leader of a browser's tabs reads one stream for all
 // of them and passes its events on. Hidden tabs take no part.
 
-import { SignedOut } from "./api.js";
-import { listen } from "./events.js";
-import { Leader } from "./leader.js";
-import { urlOf } from "./root.js";
+import { call, Refused, SignedOut, urlOf } from "./server.js";
+
+const OPEN_MS = 15_000;
+// The server sends something every 15 s. After this long without data, the connection is dead.
+const SILENCE_MS = 40_000;
+
+/** Listen to the stream at a path under /api/v1. Return a function that closes it. `onEnd` is called once, unless the
+ * caller closed the stream.
+ * @param {string} path
+ * @param {{onOpen: () => void, onEvents: (events: ServerEvent[]) => void, onEnd: (why: Refused | SignedOut | null) => void}} listener */
+export function listen(path, { onOpen, onEvents, onEnd }) {
+  const controller = new AbortController();
+  let closed = false;
+  let silence = setTimeout(() => controller.abort(), OPEN_MS);
+
+  async function read() {
+    const response = await call(path, { signal: controller.signal });
+    onOpen();
+    const parse = reader();
+    const parts = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+    for (let part = await parts?.read(); part && !part.done; part = await parts?.read()) {
+      clearTimeout(silence);
+      silence = setTimeout(() => controller.abort(), SILENCE_MS);
+      const events = parse(part.value);
+      if (events.length && !closed) onEvents(events);
+    }
+  }
+
+  read()
+    .then(() => null, (error) => (error instanceof Refused || error instanceof SignedOut ? error : null))
+    .then((why) => {
+      clearTimeout(silence);
+      if (!closed) onEnd(why);
+    });
+  return () => {
+    closed = true;
+    controller.abort();
+  };
+}
+
+/** Create a parser: a function that takes the next text of a stream and returns the events it completes. */
+export function reader() {
+  let rest = "";
+  return (/** @type {string} */ text) => {
+    const blocks = (rest + text).replaceAll("\r\n", "\n").split("\n\n");
+    rest = blocks.pop() ?? "";
+    return blocks.map(event).filter(({ data }) => data !== "");
+  };
+}
+
+/** @param {string} block @returns {ServerEvent} */
+function event(block) {
+  let name = "message";
+  const data = [];
+  for (const line of block.split("\n")) {
+    const [field, value = ""] = line.split(/: ?(.*)/s);
+    if (field === "event") name = value;
+    if (field === "data") data.push(value);
+  }
+  return { name, data: data.join("\n") };
+}
+
+class Leader {
+  /** @type {AbortController | null} while it leads, or waits to */
+  #candidacy = null;
+  /** @type {() => void} */
+  #release = () => {};
+
+  /** `onLost`: another tab seized the lead.
+   * @param {string} name of the lock @param {{onLead: () => void, onLost: () => void}} listener */
+  constructor(name, { onLead, onLost }) {
+    this.name = name;
+    this.onLead = onLead;
+    this.onLost = onLost;
+    this.leads = false;
+  }
+
+  /** Lead as soon as no other tab does. */
+  join() {
+    if (this.#candidacy === null) this.#requestLock({});
+  }
+
+  /** Lead now, in place of a tab that has fallen silent. */
+  seize() {
+    this.leave();
+    this.#requestLock({ steal: true });
+  }
+
+  /** Stop leading, or waiting to lead. */
+  leave() {
+    this.#candidacy?.abort();
+    this.#candidacy = null;
+    this.leads = false;
+    this.#release();
+  }
+
+  /** @param {{steal?: boolean}} how */
+  #requestLock(how) {
+    const candidacy = new AbortController();
+    this.#candidacy = candidacy;
+    if (!("locks" in navigator)) return this.#lead();
+    // A lock cannot be stolen with an abort signal, and need not be: a stolen lock is granted at once.
+    const options = how.steal ? how : { signal: candidacy.signal };
+    navigator.locks.request(this.name, options, () => (candidacy.signal.aborted ? null : this.#lead())).catch((error) => {
+      if (candidacy.signal.aborted) return;
+      // A page with an opaque origin, as in a sandboxed frame, has no locks.
+      if (error.name !== "AbortError") return void this.#lead();
+      this.leave();
+      this.onLost();
+    });
+  }
+
+  /** @returns {Promise<void>} pending as long as this tab leads */
+  #lead() {
+    this.leads = true;
+    const led = new Promise((/** @type {(value: void) => void} */ resolve) => {
+      this.#release = resolve;
+    });
+    this.onLead();
+    return led;
+  }
+}
 
 /** A message between tabs.
  * @typedef {{kind: "wants", tab: string, runs: string[] | null} | {kind: "ask"} | {kind: "check"}

@@ -1,26 +1,37 @@
 // Starts the page: shows what the address asks for, and keeps it fresh.
 
+import { AccountMenu, SignIn } from "./account.js";
 import { format, parse } from "./address.js";
-import { AlertsPage } from "./alerts-page.js";
-import { Refused } from "./api.js";
+import { AlertsPage } from "./alerts.js";
+import * as browser from "./browser.js";
 import { Compare } from "./compare.js";
-import { mark, say } from "./dom.js";
-import { copyLink } from "./downloads.js";
+import { h, mark, say } from "./dom.js";
 import { ago, shortened } from "./format.js";
 import * as help from "./help.js";
+
 import { commandOf } from "./keyboard.js";
 import { List } from "./list.js";
 import { Live } from "./live.js";
 import { paced } from "./pace.js";
-import { noPage } from "./not-found.js";
 import * as plot from "./plot.js";
 import { Run } from "./run.js";
-import { signInFromAddress } from "./session.js";
-import { SignIn } from "./signin.js";
+import { Refused, signInFromAddress } from "./server.js";
 import * as theme from "./theme.js";
-import * as tips from "./tips.js";
-import * as toasts from "./toast.js";
-import { AccountMenu } from "./account.js";
+
+const GONE =
+  "This server has no such run. It may have been deleted, or the address may be incomplete. " +
+  "A run that just started appears once its first steps arrive.";
+
+/** The page of an invalid address or a missing run. It follows all runs, which shows whether the server answers. @returns {Page} */
+function noPage() {
+  return {
+    title: "No such run",
+    follows: [],
+    element: h("article", {}, h("h1", {}, "No such run"), h("p", { class: "empty" }, GONE)),
+    refresh: async () => {},
+    look: ({ page }) => page === "nothing",
+  };
+}
 
 // Nobody reads numbers that change more often. Charts do not wait for this.
 const REFRESH_MS = 250;
@@ -195,7 +206,7 @@ function onKey(event) {
 function act(command) {
   if (page?.act?.(command)) return true;
   if (command === "help") help.toggle();
-  else if (command === "link") void copyLink();
+  else if (command === "link") void browser.copyLink();
   else if (command === "theme") theme.toggle();
   else if (command === "list") location.hash = "#/";
   else if (command === "search") return search();
@@ -225,8 +236,8 @@ function recolour() {
 }
 
 async function start() {
-  tips.install(byId("tip"));
-  toasts.install();
+  help.install(byId("tip"));
+  browser.install();
   byId("theme").addEventListener("click", theme.toggle);
   byId("help").addEventListener("click", help.toggle);
   document.addEventListener("keydown", onKey);

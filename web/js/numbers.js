@@ -1,9 +1,8 @@
-// The numbers of a run's summary, with units and definitions: those of its training, and those of its recording.
+// What is above a run's charts: the numbers of its summary, with units and definitions, and the choice of a rank.
 
-import { term } from "./dom.js";
+import { copy } from "./browser.js";
+import { html, select, term } from "./dom.js";
 import { ago, bits, count, duration, percent, plural, powerOfTwo, revived, within } from "./format.js";
-import { copy } from "./downloads.js";
-import { html } from "./lit-html.js";
 import { NUMBERS } from "./words.js";
 
 /** @type {RunNumber[]} */
@@ -134,4 +133,25 @@ function cell({ key, name, value, exact, more }, run) {
 export function elapsed(run) {
   const running = run.status === "running" ? Date.now() / 1000 - run.started / 1e6 : null;
   return duration(running ?? run.elapsed ?? 0);
+}
+
+/** At most this many updates of a single rank are drawn, the newest of the range. */
+export const ALONE = 32_768;
+
+/** @param {Summary} run @param {View} view @param {(rank: string | null) => void} onRank */
+export function rankField(run, view, onRank) {
+  const ranks = ranksOf(run);
+  const hidden = ranks.length < 2 && view.rank === null;
+  return select({ label: "Rank", options: options(ranks, run.updates), chosen: view.rank ?? "", hidden, onChoose: (rank) => onRank(rank || null) });
+}
+
+/** @param {Pick<Summary, "streams">} run */
+export function ranksOf({ streams }) {
+  return [...new Set(streams.map((stream) => stream.rank))].sort((a, b) => a - b);
+}
+
+/** @type {(ranks: number[], updates: number) => [string, string][]} */
+export function options(ranks, updates) {
+  const most = updates > ALONE ? `, its newest ${count(ALONE)} steps` : "";
+  return [["", "all ranks"], ...ranks.map((rank) => /** @type {[string, string]} */ ([String(rank), `rank ${count(rank)}${most}`]))];
 }

@@ -1,18 +1,60 @@
 // One chart with its title, terms, caption, choices, and the reason if it is empty. Independent of other charts.
 
-import { get } from "./api.js";
-import { h, mark, renderForm, select } from "./dom.js";
+import { opened } from "./address.js";
+import { closePopup, h, html, mark, nothing, offerSearch, popup, renderForm, searchField, select } from "./dom.js";
 import { sentence } from "./format.js";
-import { html, nothing } from "./lit-html.js";
-import { menu, popup } from "./menu.js";
-import { Onscreen } from "./onscreen.js";
-import { opened } from "./click-target.js";
 import * as plot from "./plot.js";
 import { Readout } from "./readout.js";
 import { resolve } from "./roles.js";
 import { csvOf, framed } from "./saving.js";
-import { offerSearch, searchField } from "./search.js";
+import { get } from "./server.js";
 import * as theme from "./theme.js";
+
+const MARGIN = "200px";
+
+export class Onscreen {
+  /** False until the browser has checked. */
+  here = false;
+  #observer;
+
+  /** @param {Element} element @param {() => void} onCome called each time it comes on the screen */
+  constructor(element, onCome) {
+    this.#observer = new IntersectionObserver(
+      (entries) => {
+        const before = this.here;
+        this.here = entries.at(-1)?.isIntersecting ?? before;
+        if (this.here && !before) onCome();
+      },
+      { rootMargin: MARGIN },
+    );
+    this.#observer.observe(element);
+  }
+
+  stop() {
+    this.here = false;
+    this.#observer.disconnect();
+  }
+}
+
+/** @type {[Saved, string][]} */
+const ITEMS = [
+  ["png", "Save as PNG"],
+  ["svg", "Save as SVG"],
+  ["csv", "Save data as CSV"],
+  ["link", "Copy a link to this view"],
+];
+
+/** @param {string} chart @param {boolean} hidden @param {(kind: Saved) => void} onSave */
+export function menu(chart, hidden, onSave) {
+  const items = ITEMS.map(([kind, words]) => {
+    const choose = (/** @type {Told} */ event) => {
+      closePopup(event);
+      onSave(kind);
+    };
+    return html`<li><button type="button" class="quiet" @click=${choose}>${words}</button></li>`;
+  });
+  return popup("menu", "⋯", `Save ${chart}, or copy a link`, html`<ul tabindex="-1">${items}</ul>`, hidden);
+}
 
 export class Panel {
   /** Called for each figure that is drawn. @type {(meta: Meta, layout: object) => void} */

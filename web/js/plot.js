@@ -1,6 +1,6 @@
 // Draws figures. The only module that uses Plotly, whose script is loaded when first needed.
 
-import { urlOf } from "./root.js";
+import { urlOf } from "./server.js";
 
 const CONFIG = {
   displayModeBar: false,

@@ -1,4 +1,7 @@
-// Ranges of x, in whole steps or microseconds: what a drag or a button asks for. Pure.
+// Ranges of x and of rows: what a drag, a button, a growing run or a screen asks for. Pure, but for the search for skips.
+
+import { count, duration, plural } from "./format.js";
+import { get } from "./server.js";
 
 export const MINUTE_MS = 60_000;
 
@@ -44,12 +47,10 @@ export function around(middle, length) {
   return { start, stop: start + length };
 }
 
-/** Steps that `about` shows. */
-const ABOUT = 50;
 
 /** A view around a step. @param {View} view @param {number} step @returns {View} */
 export function about(view, step) {
-  return { ...view, x: "step", follow: null, at: step, ...around(step, ABOUT) };
+  return { ...view, x: "step", follow: null, at: step, ...around(step, ABOUT.step) };
 }
 
 /** @param {number} start @param {number} stop */
@@ -61,4 +62,91 @@ function ordered(start, stop) {
 /** @param {number | string} date */
 function milliseconds(date) {
   return typeof date === "number" ? date : Date.parse(`${date.replace(" ", "T")}Z`);
+}
+
+/** The options for how many of the newest updates to follow. */
+export const FOLLOWED = [100, 1000, 10_000];
+
+/** @type {(run: {last_step: number | null, last_time: number | null, updates: number}) => End | null} */
+export function endOf({ last_step, last_time, updates }) {
+  return last_step === null || last_time === null ? null : { step: last_step, time: last_time, updates };
+}
+
+/** The view to request, with a range in place of `follow`; null if `end` must be known first.
+ * @type {(view: View, end: End | null, pause: Pause | null) => View | null} */
+export function asked(view, end, pause) {
+  if (view.follow !== null) {
+    const last = pause ?? end;
+    if (last === null) return null;
+    return { ...view, x: "step", start: Math.max(0, last.step + 1 - view.follow), stop: pause ? last.step + 1 : null, follow: null };
+  }
+  // The logged step at the pause is unknown. While paused, charts do not repeat a request anyway.
+  if (pause === null || view.x === "user") return view;
+  const bound = (view.x === "time" ? pause.time : pause.step) + 1;
+  const past = (view.start ?? 0) < bound && bound < (view.stop ?? Infinity);
+  return past ? { ...view, stop: bound } : view;
+}
+
+/** @param {Pause} pause @param {End | null} end @param {number} now in ms since the epoch, like `since` */
+export function pauseWords(pause, end, now) {
+  const more = Math.max(0, (end?.updates ?? 0) - pause.updates);
+  return `Paused ${duration((now - pause.since) / 1000)} ago; ${more === 0 ? "no new steps" : plural(more, "new step")} since`;
+}
+
+/** @param {number} newest */
+export function followWords(newest) {
+  return `Following the newest ${count(newest)} steps`;
+}
+
+/** Extra rows above and below the screen, for scrolling. */
+const SPARE = 8;
+
+/** The first row to draw, and the one after the last. In pixels: `top` is the first row's place on the screen, `height`
+ * the screen's, and `row` a row's.
+ * @type {(screen: {top: number, height: number, row: number, total: number}) => [first: number, after: number]} */
+export function rowsOn({ top, height, row, total }) {
+  const first = Math.floor(-top / row) - SPARE;
+  const after = Math.ceil((height - top) / row) + SPARE;
+  return [Math.min(Math.max(0, first), total), Math.min(Math.max(0, after), total)];
+}
+
+/** The pages of `size` rows that hold these rows. @type {(first: number, after: number, size: number) => number[]} */
+export function pagesOf(first, after, size) {
+  const pages = [];
+  for (let page = Math.floor(first / size); page * size < after; page += 1) pages.push(page);
+  return pages.length ? pages : [0];
+}
+
+/** Updates (or microseconds) shown around a step, if the whole run was shown before. */
+const ABOUT = { step: 50, time: 10_000_000 };
+
+export class SkipFinder {
+  /** The skip found last: its step, and its place along x. */
+  #last = { step: -1, at: -1 };
+
+  /** @param {string} run its API path */
+  constructor(run) {
+    this.path = `${run}/skips/nearest`;
+  }
+
+  /** Return a view around the next or previous skip; null if there is none. Rejects if the server does not answer.
+   * @type {(view: View, side: "after" | "before") => Promise<View | null>} */
+  async find(view, side) {
+    const query = new URLSearchParams({ side, ...this.#from(view, side), ...(view.stream === null ? {} : { stream: view.stream }) });
+    const { step, time } = /** @type {{step: number | null, time: number | null}} */ (await get(`${this.path}?${query}`));
+    if (step === null || time === null) return null;
+    const x = view.x === "time" ? "time" : "step";
+    const length = view.x === x && view.start !== null && view.stop !== null ? view.stop - view.start : ABOUT[x];
+    const at = x === "time" ? time : step;
+    this.#last = { step, at };
+    return { ...view, x, follow: null, at, ...around(at, length) };
+  }
+
+  /** The step or time to search from: the mark, else an end of the range.
+   * @type {(view: View, side: "after" | "before") => Record<string, string>} */
+  #from({ x, start, stop, at }, side) {
+    if (at === this.#last.at) return { step: String(this.#last.step) };
+    const from = at ?? (side === "before" ? stop : start ? start - 1 : null);
+    return x === "user" || from === null ? {} : { [x]: String(from) };
+  }
 }

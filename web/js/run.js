@@ -1,29 +1,68 @@
 // The page of one run: findings, numbers, main charts, and the rest in tabs. It follows the run while it trains.
 
+import { mayChange } from "./account.js";
 import { chosen } from "./address.js";
-import { Refused, get } from "./api.js";
-import { badge } from "./badge.js";
-import { pathOf, runActions } from "./changing.js";
+import { toast } from "./browser.js";
 import { Charts } from "./charts.js";
-import { chartsIn } from "./declared.js";
-import { h, renderForm, select } from "./dom.js";
-import { Drawer } from "./drawer.js";
+import { badge, h, html, mark, nothing, notices, render, renderForm, select } from "./dom.js";
 import { Findings } from "./findings.js";
 import { moment } from "./format.js";
-import { FormatWindow } from "./format-window.js";
-import { eventLedger, skipLedger } from "./step-tables.js";
-import { html, nothing, render } from "./lit-html.js";
-import { SkipFinder } from "./skip-navigation.js";
-import { notices } from "./notices.js";
-import { elapsed, health, recording, tiles } from "./numbers.js";
+import { elapsed, health, rankField, recording, tiles } from "./numbers.js";
 import { paced } from "./pace.js";
-import { Parameters } from "./parameters.js";
-import { rankField } from "./ranks.js";
-import { toast } from "./toast.js";
-import { Simulate } from "./simulate.js";
-import { Tabs } from "./tabs.js";
-import { WhatIf } from "./whatif.js";
-import { mayChange } from "./account.js";
+import { Drawer, Parameters } from "./parameters.js";
+import { SkipFinder } from "./range.js";
+import { pathOf, runActions } from "./run-actions.js";
+import { get, Refused } from "./server.js";
+import { eventLedger, skipLedger } from "./step-tables.js";
+import { FormatWindow, Simulate, WhatIf } from "./what-if.js";
+import { chartsIn } from "./words.js";
+
+/** The tab that a key leads to. @type {Record<string, (place: number, tabs: number) => number>} */
+const MOVES = {
+  ArrowRight: (place, tabs) => (place + 1) % tabs,
+  ArrowLeft: (place, tabs) => (place + tabs - 1) % tabs,
+  Home: () => 0,
+  End: (_, tabs) => tabs - 1,
+};
+
+export class Tabs {
+  #tabs;
+  #panels;
+
+  /** @param {string} label @param {[name: string, words: string, content: HTMLElement[]][]} tabs
+   * @param {(name: string) => void} onChoose */
+  constructor(label, tabs, onChoose) {
+    this.names = tabs.map(([name]) => name);
+    this.onChoose = onChoose;
+    this.#tabs = tabs.map(([name, words]) =>
+      h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": `in-${name}`, onclick: () => onChoose(name) }, words),
+    );
+    this.#panels = tabs.map(([name, , content]) => h("div", { role: "tabpanel", id: `in-${name}`, "aria-labelledby": `tab-${name}` }, ...content));
+    const list = h("div", { role: "tablist", "aria-label": label, onkeydown: (event) => this.#press(event) }, ...this.#tabs);
+    this.element = h("div", { class: "tabs" }, list, ...this.#panels);
+  }
+
+  /** Show a tab; the first if there is none of that name. @param {string} name */
+  show(name) {
+    const place = Math.max(0, this.names.indexOf(name));
+    this.shown = this.names[place] ?? "";
+    this.#tabs.forEach((tab, index) => {
+      mark(tab, "aria-selected", String(index === place));
+      tab.tabIndex = index === place ? 0 : -1;
+    });
+    this.#panels.forEach((panel, index) => (panel.hidden = index !== place));
+  }
+
+  /** @param {KeyboardEvent} event */
+  #press(event) {
+    const move = event.ctrlKey || event.altKey || event.metaKey ? undefined : MOVES[event.key];
+    const to = move?.(this.#tabs.findIndex((tab) => tab === document.activeElement), this.#tabs.length);
+    if (to === undefined) return;
+    event.preventDefault();
+    this.onChoose(this.names[to] ?? "");
+    this.#tabs[to]?.focus({ preventScroll: true });
+  }
+}
 
 const DRAWER_MS = 1000;
 const TABLES_MS = 2000;

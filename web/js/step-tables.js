@@ -1,13 +1,11 @@
 // The tables of a run's skipped steps, with their culprits, and of its events. Newest first.
 
-import { get } from "./api.js";
-import { pathOf } from "./changing.js";
-import { dotted } from "./dom.js";
+import { dotted, html, nothing } from "./dom.js";
 import { clock, count, plural, power, revived } from "./format.js";
-import { Ledger, ROWS_MAX } from "./ledger.js";
-import { html, nothing } from "./lit-html.js";
 import { about } from "./range.js";
-import { Table } from "./table.js";
+import { pathOf } from "./run-actions.js";
+import { get } from "./server.js";
+import { Ledger, ROWS_MAX, Table } from "./table.js";
 
 const NAMED = 4;
 const ORIGINS = { input: "the model's input", forward: "forward", loss: "the loss", backward: "backward" };

@@ -1,7 +1,7 @@
 // The theme: the system's unless the reader chose one, and its colours from roles.json.
 
-import { remember, remembered } from "./remembering.js";
-import { urlOf } from "./root.js";
+import { remember, remembered } from "./browser.js";
+import { urlOf } from "./server.js";
 
 const KEY = "ampmon.theme";
 const THEMES = ["light", "dark"];

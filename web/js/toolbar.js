@@ -1,10 +1,9 @@
 // The bar above the charts: x axis, zoom, following and pausing, and the range in words. Independent of the charts.
 
 import { AXES } from "./address.js";
-import { h, mark, renderForm, select } from "./dom.js";
-import { FOLLOWED, followWords } from "./follow.js";
+import { h, html, mark, renderForm, select } from "./dom.js";
 import { count, steps } from "./format.js";
-import { html } from "./lit-html.js";
+import { FOLLOWED, followWords } from "./range.js";
 
 /** @type {[Command, string, string][]} */
 const MOVES = [

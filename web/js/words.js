@@ -1,4 +1,4 @@
-// Names and definitions of a summary's numbers. Charts have their own.
+// Names and definitions of a summary's numbers, and what charts and statistics declare about themselves on the server.
 
 /** A run's numbers. `section` is the anchor on the page of measures. @satisfies {Record<string, Definition>} */
 export const NUMBERS = {
@@ -62,3 +62,24 @@ export const CELL_DEFINITIONS = {
   subnormal: "Share of its scaled gradient's elements from 2⁻²⁴ to 2⁻¹⁴: the smaller they are, the fewer bits fp16 has for them.",
   on_grid: "Whether fp16 holds at least 99 % of its elements exactly. If not, its gradient was computed in fp32, so its small elements do not show underflow in fp16.",
 };
+
+/** @type {{charts: Record<string, DeclaredChart>, statistics: Record<string, DeclaredStatistic>}} */
+const DECLARED = JSON.parse(document.getElementById("declared")?.textContent || '{"charts": {}, "statistics": {}}');
+
+/** Charts of several runs, which have no module of their own. @type {Record<string, DeclaredChart>} */
+const COMPARED = { logged: { tab: null, choices: ["name", "smooth", "y", "baseline"], sampled: false } };
+
+const CHARTS = { ...DECLARED.charts, ...COMPARED };
+
+/** The statistics of a parameter's gradient, by name. */
+export const STATISTICS = DECLARED.statistics;
+
+/** @param {string} name @returns {DeclaredChart} */
+export function declaredOf(name) {
+  return CHARTS[name] ?? { tab: null, choices: [], sampled: false };
+}
+
+/** The names of a tab's charts, from top to bottom. @param {string} tab */
+export function chartsIn(tab) {
+  return Object.keys(CHARTS).filter((name) => CHARTS[name]?.tab === tab);
+}

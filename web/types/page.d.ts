@@ -386,8 +386,8 @@ type Roles = Record<string, Colour>;
 // What the modules share beside the server's responses. Their classes, and those of lit-html:
 
 type Charts = import("../js/charts.js").Charts;
-type Refused = import("../js/api.js").Refused;
-type SignedOut = import("../js/api.js").SignedOut;
+type Refused = import("../js/server.js").Refused;
+type SignedOut = import("../js/server.js").SignedOut;
 type Table<Row> = import("../js/table.js").Table<Row>;
 type TemplateResult = import("../js/lit-html.js").TemplateResult;
 type Told = import("../js/lit-html.js").Told;

@@ -1,0 +1,78 @@
+// What the page asks of the browser: storage, downloads, the clipboard, and short messages at the foot of the page.
+
+import { h, say } from "./dom.js";
+
+/** @param {string} key */
+export function remembered(key) {
+  try {
+    return localStorage.getItem(key);
+  } catch {
+    return null;
+  }
+}
+
+/** @type {(key: string, choice: string | null) => void} null forgets it */
+export function remember(key, choice) {
+  try {
+    if (choice === null) localStorage.removeItem(key);
+    else localStorage.setItem(key, choice);
+  } catch {
+    // Without storage the choice is not remembered.
+  }
+}
+
+/** @param {string} name @param {string} address of its content: a data: or blob: URL */
+export function download(name, address) {
+  h("a", { href: address, download: name }).click();
+}
+
+/** @param {string} name @param {string} text @param {string} type */
+export function downloadText(name, text, type) {
+  const address = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
+  download(name, address);
+  // The browser reads the blob only after this call.
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+}
+
+/** Copy text, and show a toast. @type {(text: string, name?: string) => Promise<void>} */
+export async function copy(text, what = text) {
+  const done = await navigator.clipboard?.writeText(text).then(() => true, () => false) ?? false;
+  toast(done ? `Copied ${what}` : `The browser blocked copying. Copy this text: ${text}`);
+}
+
+export const copyLink = () => copy(location.href, "a link to this view");
+
+/** How long a message is shown at least, and in addition for each letter that must be read. */
+const SHOWN_MS = 2400;
+const LETTER_MS = 60;
+
+/** @type {HTMLElement | null} */
+let place = null;
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let timer;
+
+/** Create the element early: screen readers announce only changes of an element that exists. */
+export function install() {
+  place = document.body.appendChild(h("p", { class: "toast", role: "status" }));
+}
+
+/** @param {string} words */
+export function toast(words) {
+  if (place === null) return;
+  clearTimeout(timer);
+  // Announce the same words again.
+  place.textContent = "";
+  say(place, words);
+  timer = setTimeout(() => place && say(place, ""), SHOWN_MS + LETTER_MS * words.length);
+}
+
+/** Do the work, or show that it failed. Return whether it succeeded. @param {() => Promise<unknown>} work */
+export async function succeeded(work) {
+  try {
+    await work();
+    return true;
+  } catch (error) {
+    toast(`Action failed: ${error instanceof Error ? error.message : error}`);
+    return false;
+  }
+}
