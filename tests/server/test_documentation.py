@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 
 import hatch_build
 from ampmon_server.model.parameter_statistics import STATISTICS
+from ampmon_server.model.terms import TERMS
 from ampmon_server.pages import assets
 from ampmon_server.pages.messages import anchor, entries
 
@@ -179,8 +180,7 @@ def test_the_addresses_that_ampmon_prints_lead_to_the_site(
 
 def test_a_definition_is_linked_to_by_its_heading(documentation: Path) -> None:
     """The measures page has each section that the dashboard links to."""
-    words = (assets.web_directory() / "js" / "words.js").read_text("utf-8")
-    sections = {*re.findall(r'section: "([a-z-]+)"', words)}
+    sections = {term.section for term in TERMS.values()}
     assert len(sections) > 4
     sections |= {statistic.section for statistic in STATISTICS.values()}
     assert sections <= ids(documentation / "measures.html")

@@ -95,7 +95,7 @@ function whole(text) {
 export function opened(figure, { y }, view) {
   const opens = figure?.layout.meta.opens;
   if (!figure || !opens) return null;
-  const rows = /** @type {{y?: unknown}} */ (figure.data[0]).y;
+  const rows = figure.data[0]?.y;
   // A row has a name, or else a place from the top.
   const [name, value] = opens[typeof y === "number" ? Math.round(-y) : Array.isArray(rows) ? rows.indexOf(y) : -1] ?? [];
   if (name === undefined || value === undefined) return null;

@@ -3,12 +3,16 @@
 import { mayChange } from "./account.js";
 import { format, wholeView } from "./address.js";
 import { succeeded } from "./browser.js";
-import { h, html, render, verdictBadge } from "./dom.js";
-import { count, sentence } from "./format.js";
+import { copyOf, h, html, render, verdictBadge } from "./dom.js";
+import { count, sentence, unquoted } from "./format.js";
 import { paced } from "./pace.js";
-import { get, send, urlOf } from "./server.js";
-import { Ledger, Table } from "./table.js";
+import { get, pathOf, send } from "./server.js";
+import { Ledger } from "./table.js";
 
+const READ_MS = 2000;
+const ROWS = 20;
+/** @type {OpenAlert["severity"][]} */
+const WORST_FIRST = ["critical", "warning", "notice"];
 const LISTED = new Intl.ListFormat("en-GB");
 const HOUR_US = 3600e6;
 /** Durations of a mute; null has no end. @type {[words: string, us: number | null][]} */
@@ -26,7 +30,7 @@ export function alertLine(run, alert, onChange, { title = "", may = true } = {})
   const open = may && alert.state !== "resolved";
   const trouble = failuresOf(alert.deliveries).join(" ");
   const act = (/** @type {Parameters<typeof send>} */ ...call) => void succeeded(() => send(...call)).then(onChange);
-  const acknowledge = () => act("POST", `/runs/${encodeURIComponent(run)}/alerts/${encodeURIComponent(alert.rule)}/acknowledge`);
+  const acknowledge = () => act("POST", `${pathOf(run)}/alerts/${encodeURIComponent(alert.rule)}/acknowledge`);
   const mute = (/** @type {Told} */ { target }) => {
     const us = MUTES[Number(target.value)]?.[1] ?? null;
     target.value = "";
@@ -93,30 +97,23 @@ export function hour(time) {
   return then.toLocaleString(undefined, { ...(today ? {} : { dateStyle: "medium" }), timeStyle: "short" });
 }
 
-const READ_MS = 2000;
-const ROWS = 20;
-const NONE_SENT = "No message was sent. Test your destinations: ampmon alerts test --alerts alerts.toml";
-/** @type {OpenAlert["severity"][]} */
-const WORST_FIRST = ["critical", "warning", "notice"];
-
-const CONFIGURATION = `[[targets]]
-name = "phone"
-url = "ntfys://ntfy.sh/ampmon-3f9c1a7e"`;
-
+/** The page of all alerts: firing and pending ones, failed and sent messages, and mutes, of all runs that the reader can see. */
 export class AlertsPage {
   title = "Alerts";
-  /** @type {string[]} */
-  follows = [];
   element = h("div", { class: "alerts-page" }, h("h1", {}, "Alerts"));
   #started = false;
+  #setup = copyOf("alerts-setup");
   #read = paced(() => this.#now(), READ_MS);
-  #firing = ledger("Firing now", this.#alertColumns(), alertKey, (limit) => this.#open("firing", limit, "No alert is firing."));
-  #pending = ledger("Pending", this.#alertColumns(), alertKey, (limit) => this.#open("pending", limit, ""));
-  #failed = ledger("Failed or waiting", FAILED, messageKey, (limit) => messages(false, limit, "Every message was delivered."));
-  #muted = ledger("Muted", [...MUTED, { name: "Action", cell: (mute) => this.#unmute(mute) }], ({ mute_id }) => mute_id, mutes);
-  #sent = ledger("Sent in the last 7 days", SENT, messageKey, (limit) => messages(true, limit, NONE_SENT));
   /** @type {OpenAlert[]} */
   #alerts = [];
+  #pending = this.#open("pending", "Pending", "");
+  #ledgers = [
+    this.#open("firing", "Firing now", "No alert is firing."),
+    this.#pending,
+    messages(false, "Failed or waiting", FAILED, "Every message was delivered."),
+    this.#mutes(),
+    messages(true, "Sent in the last 7 days", SENT, "No message was sent. Test your destinations: ampmon alerts test --alerts alerts.toml"),
+  ];
 
   /** Fetch at once the first time, then at most every 2 s. */
   async refresh() {
@@ -140,27 +137,41 @@ export class AlertsPage {
 
   async #fetch() {
     const { configured, alerts } = /** @type {{configured: boolean, alerts: OpenAlert[]}} */ (await get("/alerts"));
-    const sections = [this.#firing, this.#pending, this.#failed, this.#muted, this.#sent];
     this.#alerts = alerts.toSorted((one, other) => WORST_FIRST.indexOf(one.severity) - WORST_FIRST.indexOf(other.severity));
-    if (configured) await Promise.all(sections.map((section) => section.refresh()));
+    if (configured) await Promise.all(this.#ledgers.map((ledger) => ledger.refresh()));
     this.#started = true;
     this.#pending.element.hidden = !alerts.some(({ state }) => state === "pending");
-    render(configured ? sections.map(({ element }) => element) : html`<div class="first">${SETUP}</div>`, this.element);
+    render(configured ? this.#ledgers.map(({ element }) => element) : this.#setup, this.element);
   }
 
-  /** @type {(state: OpenAlert["state"], limit: number, none: string) => Promise<Read<OpenAlert>>} */
-  async #open(state, limit, none) {
-    return rowsShown(this.#alerts.filter((alert) => alert.state === state), limit, none);
-  }
-
-  /** @returns {Column<OpenAlert>[]} */
-  #alertColumns() {
-    return [
+  /** The alerts in a state. @param {OpenAlert["state"]} state @param {string} title @param {string} none */
+  #open(state, title, none) {
+    /** @type {Column<OpenAlert>[]} */
+    const columns = [
       { name: "Severity", tight: true, cell: ({ severity }) => verdictBadge(severity) },
       { name: "Finding", cell: ({ title }) => unquoted(title) },
       RUN,
       { name: "Status", cell: (alert) => alertLine(alert.run_id, alert, () => void this.#now(), { may: mayChange(alert) }) },
     ];
+    const shown = () => this.#alerts.filter((alert) => alert.state === state);
+    const key = (/** @type {OpenAlert} */ { run_id, rule }) => `${run_id} ${rule}`;
+    return new Ledger({ title, columns, key, limit: ROWS, read: async (limit) => rowsShown(shown(), limit, none) });
+  }
+
+  #mutes() {
+    /** @type {Column<ListedMute>[]} */
+    const columns = [
+      { name: "Muted", cell: muted },
+      { name: "Rule", cell: ({ rule }) => rule ?? "all rules" },
+      { name: "Until", tight: true, cell: ({ until }) => (until === null ? "forever" : hour(until)) },
+      { name: "Muted by", cell: ({ made_by }) => made_by },
+      { name: "Action", cell: (mute) => this.#unmute(mute) },
+    ];
+    const read = async (/** @type {number} */ limit) => {
+      const { mutes } = /** @type {{mutes: ListedMute[]}} */ (await get("/mutes"));
+      return rowsShown(mutes.filter(({ until }) => until === null || until > Date.now() * 1000), limit, "Nothing is muted.");
+    };
+    return new Ledger({ title: "Muted", columns, key: ({ mute_id }) => mute_id, limit: ROWS, read });
   }
 
   /** @param {ListedMute} mute */
@@ -170,22 +181,15 @@ export class AlertsPage {
   }
 }
 
-/** @template Row @param {string} title @param {Column<Row>[]} columns @param {(row: Row) => string} key
- * @param {(limit: number) => Promise<Read<Row>>} read */
-function ledger(title, columns, key, read) {
-  return new Ledger(title, title, new Table(title, columns, key), read, { limit: ROWS });
-}
-
-/** @type {(sent: boolean, limit: number, none: string) => Promise<Read<Message>>} */
-async function messages(sent, limit, none) {
-  const { messages, total } = /** @type {{messages: Message[], total: number}} */ (await get(`/alerts/messages?sent=${sent}&limit=${limit}`));
-  return rowsShown(messages, limit, none, total);
-}
-
-/** @type {(limit: number) => Promise<Read<ListedMute>>} */
-async function mutes(limit) {
-  const { mutes } = /** @type {{mutes: ListedMute[]}} */ (await get("/mutes"));
-  return rowsShown(mutes.filter(({ until }) => until === null || until > Date.now() * 1000), limit, "Nothing is muted.");
+/** The messages that were sent, or not. @param {boolean} sent @param {string} title @param {Column<Message>[]} columns @param {string} none */
+function messages(sent, title, columns, none) {
+  const key = (/** @type {Message} */ { run_id, rule, target, made }) => `${run_id} ${rule} ${target} ${made}`;
+  const read = async (/** @type {number} */ limit) => {
+    const answer = await get(`/alerts/messages?sent=${sent}&limit=${limit}`);
+    const { messages, total } = /** @type {{messages: Message[], total: number}} */ (answer);
+    return rowsShown(messages, limit, none, total);
+  };
+  return new Ledger({ title, columns, key, limit: ROWS, read });
 }
 
 /** @template Row @param {Row[]} all @param {number} limit @param {string} none shown if there are no rows */
@@ -199,50 +203,23 @@ function rowsShown(all, limit, none, total = all.length) {
 /** @type {Column<{run_id: string, name: string, project: string}>} */
 const RUN = { name: "Run", cell: ({ run_id, name, project }) => html`<span>${link(run_id, name)} in <bdi>${project}</bdi></span>` };
 
+/** What both tables of messages show. @type {Column<Message>[]} */
+const MESSAGE = [{ name: "Destination", cell: ({ target }) => target }, RUN, { name: "Message", cell: ({ title }) => unquoted(title) }];
+
 /** @type {Column<Message>[]} */
 const FAILED = [
-  { name: "Destination", cell: ({ target }) => target },
-  RUN,
-  { name: "Message", cell: ({ title }) => unquoted(title) },
+  ...MESSAGE,
   { name: "Error", cell: ({ trouble }) => trouble ?? "none yet" },
   { name: "Attempts", number: true, cell: ({ attempts }) => String(attempts) },
   { name: "Next attempt", tight: true, cell: ({ due }) => attempt(due) },
 ];
 
 /** @type {Column<Message>[]} */
-const SENT = [
-  { name: "Sent", tight: true, cell: ({ sent }) => hour(sent ?? 0) },
-  { name: "Destination", cell: ({ target }) => target },
-  RUN,
-  { name: "Message", cell: ({ title }) => unquoted(title) },
-];
-
-/** @type {Column<ListedMute>[]} */
-const MUTED = [
-  { name: "Muted", cell: muted },
-  { name: "Rule", cell: ({ rule }) => rule ?? "all rules" },
-  { name: "Until", tight: true, cell: ({ until }) => (until === null ? "forever" : hour(until)) },
-  { name: "Muted by", cell: ({ made_by }) => made_by },
-];
-
-/** @param {{run_id: string, rule: string}} alert */
-function alertKey({ run_id, rule }) {
-  return `${run_id} ${rule}`;
-}
-
-/** @param {Message} message */
-function messageKey({ run_id, rule, target, made }) {
-  return `${run_id} ${rule} ${target} ${made}`;
-}
+const SENT = [{ name: "Sent", tight: true, cell: ({ sent }) => hour(sent ?? 0) }, ...MESSAGE];
 
 /** @type {(run: string, name: string) => TemplateResult} */
 function link(run, name) {
   return html`<a href=${format({ page: "run", run, view: wholeView() })}><bdi>${name}</bdi></a>`;
-}
-
-/** @param {string} title of a finding, with names in backticks */
-function unquoted(title) {
-  return title.replaceAll("`", "");
 }
 
 /** The scope of a mute: a run, a project or all projects. @param {ListedMute} mute */
@@ -250,19 +227,3 @@ function muted({ run_id, name, project }) {
   if (run_id !== null) return link(run_id, name ?? "run");
   return project === null ? "all projects" : `project ${project}`;
 }
-
-/** @param {string} text */
-function preformatted(text) {
-  return html`<pre tabindex="0"><code>${text}</code></pre>`;
-}
-
-const SETUP = html`
-  <p class="description">This server sends no alerts. It can send a message to a phone, a chat or a mailbox when a run diverges, hangs or dies.</p>
-  <p>1. Install Apprise beside the server:</p>
-  ${preformatted("pip install 'ampmon[server,alerts]'")}
-  <p>2. Write a file alerts.toml with your destinations, for example a topic of the app ntfy:</p>
-  ${preformatted(CONFIGURATION)}
-  <p>3. Protect the file, send a test alert, and restart the server:</p>
-  ${preformatted("chmod 600 alerts.toml\nampmon alerts test --alerts alerts.toml\nampmon serve --alerts alerts.toml")}
-  <p><a href=${urlOf("docs/alerts.html")}>Learn more about alerts</a></p>
-`;

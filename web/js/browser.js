@@ -1,8 +1,16 @@
 // What the page asks of the browser: storage, downloads, the clipboard, and short messages at the foot of the page.
 
-import { h, say } from "./dom.js";
+import { byId, h, say } from "./dom.js";
+import { wordsOf } from "./server.js";
 
-/** @param {string} key */
+/** How long a message is shown at least, and in addition for each letter that must be read. */
+const SHOWN_MS = 2400;
+const LETTER_MS = 60;
+
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let timer;
+
+/** The reader's choice, if the browser has storage. @param {string} key */
 export function remembered(key) {
   try {
     return localStorage.getItem(key);
@@ -34,36 +42,26 @@ export function downloadText(name, text, type) {
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
-/** Copy text, and show a toast. @type {(text: string, name?: string) => Promise<void>} */
+/** Copy text to the clipboard. Return false if the browser forbids it. @param {string} text */
+export async function copied(text) {
+  return (await navigator.clipboard?.writeText(text).then(() => true, () => false)) ?? false;
+}
+
+/** Copy text, and show a toast. @type {(text: string, what?: string) => Promise<void>} */
 export async function copy(text, what = text) {
-  const done = await navigator.clipboard?.writeText(text).then(() => true, () => false) ?? false;
-  toast(done ? `Copied ${what}` : `The browser blocked copying. Copy this text: ${text}`);
+  toast((await copied(text)) ? `Copied ${what}` : `The browser blocked copying. Copy this text: ${text}`);
 }
 
 export const copyLink = () => copy(location.href, "a link to this view");
 
-/** How long a message is shown at least, and in addition for each letter that must be read. */
-const SHOWN_MS = 2400;
-const LETTER_MS = 60;
-
-/** @type {HTMLElement | null} */
-let place = null;
-/** @type {ReturnType<typeof setTimeout> | undefined} */
-let timer;
-
-/** Create the element early: screen readers announce only changes of an element that exists. */
-export function install() {
-  place = document.body.appendChild(h("p", { class: "toast", role: "status" }));
-}
-
-/** @param {string} words */
+/** Show a short message. @param {string} words */
 export function toast(words) {
-  if (place === null) return;
+  const place = byId("toast");
   clearTimeout(timer);
   // Announce the same words again.
   place.textContent = "";
   say(place, words);
-  timer = setTimeout(() => place && say(place, ""), SHOWN_MS + LETTER_MS * words.length);
+  timer = setTimeout(() => say(place, ""), SHOWN_MS + LETTER_MS * words.length);
 }
 
 /** Do the work, or show that it failed. Return whether it succeeded. @param {() => Promise<unknown>} work */
@@ -72,7 +70,7 @@ export async function succeeded(work) {
     await work();
     return true;
   } catch (error) {
-    toast(`Action failed: ${error instanceof Error ? error.message : error}`);
+    toast(`Action failed: ${wordsOf(error)}`);
     return false;
   }
 }

@@ -1,43 +1,16 @@
 // The charts of a run. Most share one x axis and move together. Only charts on the screen are fetched.
 
-import { chosen, figureQuery } from "./address.js";
+import { chosen, figureQuery, opened } from "./address.js";
 import { copyLink, download, downloadText, toast } from "./browser.js";
-import { h } from "./dom.js";
+import { h, mark, renderForm } from "./dom.js";
 import { zoneOf } from "./format.js";
 import { paced } from "./pace.js";
 import { Panel } from "./panel.js";
-import { asked, endOf, fromPlot, MINUTE_MS, moved, pauseWords, toPlot, within } from "./range.js";
-import { fileName } from "./saving.js";
-import { Refused, SignedOut } from "./server.js";
-import { isWhole, Toolbar } from "./toolbar.js";
+import { asked, endOf, FOLLOWED, fromPlot, MINUTE_MS, moved, pauseWords, toPlot, within } from "./range.js";
+import { csvOf, fileName } from "./saving.js";
+import { Refused, SignedOut, wordsOf } from "./server.js";
+import { isWhole, toolbar } from "./toolbar.js";
 import { declaredOf } from "./words.js";
-
-/** Report the pointer's place, at most once a frame; null outside all plots.
- * @type {(within: HTMLElement, onPlace: (place: Place | null) => void) => void} */
-export function trackPointer(within, onPlace) {
-  /** @type {PointerEvent | null} */
-  let newest = null;
-  const tell = () => {
-    onPlace(newest && placeOf(newest));
-    newest = null;
-  };
-  /** @param {PointerEvent} event */
-  const look = (event) => {
-    if (event.pointerType === "touch" && event.type !== "pointerdown") return;
-    if (newest === null) requestAnimationFrame(tell);
-    newest = event;
-  };
-  for (const kind of /** @type {const} */ (["pointermove", "pointerdown", "pointerleave"])) within.addEventListener(kind, look);
-}
-
-/** @param {PointerEvent} event @returns {Place | null} */
-function placeOf({ target, clientX, clientY, type }) {
-  const panel = type !== "pointerleave" && target instanceof Element && target.closest(".plot")?.closest(".panel");
-  if (!panel) return null;
-  const plot = (target.closest(".nsewdrag") ?? panel.querySelector(".nsewdrag"))?.getBoundingClientRect();
-  if (!plot || clientX < plot.left || clientX > plot.right) return null;
-  return { panel, across: (clientX - plot.left) / plot.width, up: (plot.bottom - clientY) / plot.height };
-}
 
 /** The charts that are stacked, from top to bottom. The last one shows the axis. */
 const STACK = ["scale", "skips", "scalars", "underflow"];
@@ -53,6 +26,8 @@ const MOVES = { left: [1, -0.5], right: [1, 0.5], in: [0.5, 0], out: [2, 0] };
 export class Charts {
   /** Each chart with the trigger that refreshes it. @type {Map<Panel, ReturnType<typeof paced>>} */
   #asks = new Map();
+  #toolbar = h("div", { class: "toolbar", role: "toolbar", "aria-label": "Chart controls" });
+  /** Whether the pointer is pressed. Redrawing a chart would end a drag on it. */
   #held = false;
   #own = false;
   #generation = 0;
@@ -61,6 +36,8 @@ export class Charts {
   #live = false;
   /** Whether this is a single run, whose newest updates can be followed. */
   #follows;
+  /** How many of the newest updates are followed, or would be. */
+  #newest = FOLLOWED[0] ?? 0;
   #name = "";
   /** @type {End | null} */
   #end = null;
@@ -68,22 +45,17 @@ export class Charts {
   #pause = null;
   /** The range of the whole run on each axis, as last drawn. @type {Partial<Record<View["x"], Span>>} */
   #drawn = {};
-  #toolbar = new Toolbar({
-    onCommand: (command) => this.act(command),
-    onAxis: (x) => this.#setAxis(x),
-    onFollow: (newest) => this.#follow(newest),
-  });
 
-  /** For several runs, `charts` names the charts, and `at` gives a chart's path, to which its query is appended.
-   * @param {string} run @param {View} view @param {{onView: (view: View) => void, onTrouble: () => void}} listener
-   * @param {{charts?: string[], at?: (name: string) => string}} [other] */
-  constructor(run, view, listener, { charts, at = (name) => `/runs/${encodeURIComponent(run)}/figures/${name}?` } = {}) {
-    this.at = at;
+  /** `at` is a chart's path without its name. For several runs, `charts` names the charts.
+   * @param {View} view @param {{at: string, more?: string, charts?: string[], onView: (view: View) => void, onTrouble: () => void}} of */
+  constructor(view, { at, more = "", charts, onView, onTrouble }) {
+    this.at = (/** @type {string} */ name) => `${at}/figures/${name}?${more}`;
     this.view = view;
-    this.listener = listener;
+    this.go = onView;
+    this.onTrouble = onTrouble;
     this.#follows = charts === undefined;
     const panels = charts?.map((name) => this.panel(name)) ?? STACK.map((name) => this.panel(name, name === STACK.at(-1) ? "last" : "stacked"));
-    this.element = h("div", { class: "charts" }, this.#toolbar.element, h("div", { class: charts ? null : "stack" }, ...panels.map(({ element }) => element)));
+    this.element = h("div", { class: "charts" }, this.#toolbar, h("div", { class: charts ? null : "stack" }, ...panels.map(({ element }) => element)));
     window.addEventListener("pointerup", this.#release);
     window.addEventListener("pointercancel", this.#release);
     this.#describe();
@@ -93,10 +65,23 @@ export class Charts {
     return [...this.#asks.keys()];
   }
 
-  /** Follow the pointer in `element`, and draw no chart during a drag there. @param {HTMLElement} element */
+  /** Follow the pointer in `element`, and draw no chart during a drag there. After a tap on a touch screen, the place stays.
+   * @param {HTMLElement} element */
   trackPointer(element) {
-    trackPointer(element, (place) => this.#point(place));
-    element.addEventListener("pointerdown", this.#hold);
+    /** @type {PointerEvent | null} */
+    let newest = null;
+    const tell = () => {
+      this.#point(newest && placeOf(newest));
+      newest = null;
+    };
+    const look = (/** @type {PointerEvent} */ event) => {
+      if (event.pointerType === "touch" && event.type !== "pointerdown") return;
+      if (newest === null) requestAnimationFrame(tell);
+      newest = event;
+    };
+    for (const kind of /** @type {const} */ (["pointermove", "pointerdown", "pointerleave"])) element.addEventListener(kind, look);
+    // The end of a press that opens a menu is not reported.
+    element.addEventListener("pointerdown", ({ button }) => (this.#held ||= button === 0));
   }
 
   /** Read every chart that shares the x axis at the pointer's x. @param {Place | null} place */
@@ -104,8 +89,8 @@ export class Charts {
     const pointed = this.#panels.find(({ element }) => element === place?.panel);
     const x = place && pointed ? pointed.xAt(place.across) : null;
     for (const panel of this.#panels) {
-      if (panel === pointed) panel.point(x, place?.up ?? null);
-      else panel.point(pointed?.range && panel.range ? x : null, null);
+      if (panel === pointed) panel.readout.point(x, place?.up ?? null);
+      else panel.readout.point(pointed?.range && panel.range ? x : null, null);
     }
   }
 
@@ -115,33 +100,22 @@ export class Charts {
     return at === null || x === "user" ? null : x === "time" ? at / 1000 + MINUTE_MS * this.#zone : at;
   }
 
-  /** Create a chart, refreshed and closed with the others. @type {(name: string, position?: Position) => Panel} */
+  /** A chart, created when first asked for, then refreshed and closed with the others. @param {string} name @param {Position} [position] */
   panel(name, position) {
+    const known = this.#panels.find((panel) => panel.name === name);
+    if (known) return known;
     const { choices, sampled } = declaredOf(name);
     const ask = paced(() => this.#refresh(panel), sampled ? SAMPLED_MS : EACH_MS);
-    const listener = {
-      onZoom: (/** @type {PlotRange} */ range) => this.#zoom(panel, range),
-      onReset: () => this.#look(null),
-      onClick: (/** @type {Point} */ point) => this.#click(panel, point),
-      onChoice: (/** @type {string} */ choice, /** @type {string} */ value) => this.#choose(choice, value),
-      onWanted: ask.now,
-      onSave: (/** @type {Saved} */ kind) => void this.#save(panel, kind),
-    };
-    const panel = new Panel(name, choices, listener, position);
+    /** @type {Panel} */
+    const panel = new Panel(name, choices, this, ask.now, position);
     this.#asks.set(panel, ask);
-    panel.mark(this.#marked);
+    panel.readout.mark(this.#marked);
     return panel;
   }
 
-  /** @param {Panel} panel @param {Point} point */
-  #click(panel, point) {
-    const view = panel.viewAt(point, this.view);
-    if (view) this.listener.onView(view);
-  }
-
   /** @param {string} name */
-  panelOf(name) {
-    return this.#panels.find((panel) => panel.name === name);
+  has(name) {
+    return this.#panels.some((panel) => panel.name === name);
   }
 
   /** Request each chart on the screen as soon as its timer allows. */
@@ -156,7 +130,7 @@ export class Charts {
   /** Show another view. @param {View} view */
   look(view) {
     this.view = view;
-    for (const panel of this.#panels) panel.mark(this.#marked);
+    for (const panel of this.#panels) panel.readout.mark(this.#marked);
     this.#describe();
     this.#reload();
   }
@@ -164,7 +138,7 @@ export class Charts {
   /** Say whether there are logged values, and logged steps for an axis. @type {(any: boolean, own: boolean) => void} */
   offerLogged(any, own) {
     this.#own = own;
-    this.panelOf("scalars")?.expectAbsent(!any);
+    if (this.has("scalars")) this.panel("scalars").expectAbsent(!any);
     this.#describe();
   }
 
@@ -192,9 +166,9 @@ export class Charts {
   act(command) {
     const move = MOVES[command];
     if (move) this.#move(...move);
-    else if (command === "whole") this.#look(null);
+    else if (command === "whole") this.show(null);
     else if (!this.#follows) return false;
-    else if (command === "follow") this.#follow(this.view.follow === null ? this.#toolbar.newest : null);
+    else if (command === "follow") this.follow(this.view.follow === null ? this.#newest : null);
     else if (command === "pause") this.#togglePause();
     else return false;
     return true;
@@ -219,11 +193,10 @@ export class Charts {
   /** Fetch and draw a chart if it is on the screen. Never rejects. @param {Panel} panel */
   async #refresh(panel) {
     const version = this.#follows ? this.#version : null;
-    if (this.#held || !panel.visible || version === -1) return;
+    const view = this.#asked;
+    if (this.#held || !panel.visible || version === -1 || view === null) return;
     const generation = this.#generation;
     const wanted = () => generation === this.#generation && !this.#held;
-    const view = this.#asked;
-    if (view === null) return;
     const query = figureQuery(view, panel.choices);
     if (this.#zone) query.set("zone", String(this.#zone));
     if (panel.position !== "alone") query.set("position", panel.position);
@@ -239,7 +212,7 @@ export class Charts {
     } catch (error) {
       if (error instanceof Refused && panel.onRefused(error)) return panel.noteAnswer(of);
       if (error instanceof Refused) return panel.fail(`The server could not draw this chart: ${error.message}`);
-      this.listener.onTrouble();
+      this.onTrouble();
       if (panel.blank && !(error instanceof SignedOut)) panel.fail("The server did not answer.");
     }
   }
@@ -263,41 +236,47 @@ export class Charts {
   }
 
   /** @param {Panel} panel @param {Saved} kind */
-  async #save(panel, kind) {
+  async save(panel, kind) {
     if (kind === "link") return copyLink();
     const { start, stop, x } = this.view;
     const stretch = start === null || stop === null ? [] : [x, start, stop - 1];
     const name = fileName([this.#name, panel.name, ...stretch], kind);
     try {
-      if (kind === "csv") downloadText(name, panel.csv(), "text/csv");
+      if (kind === "csv") downloadText(name, panel.figure ? csvOf(panel.figure) : "", "text/csv");
       else download(name, await panel.picture(kind, this.#name));
       toast(`Saved ${name}`);
     } catch (error) {
-      toast(`Could not save the chart: ${error instanceof Error ? error.message : error}`);
+      toast(`Could not save the chart: ${wordsOf(error)}`);
     }
   }
 
-  /** @param {Panel} panel @param {PlotRange} range */
-  #zoom(panel, range) {
-    // The chart of another axis stays until the answer arrives.
-    if (panel.axis === this.view.x) this.#look(fromPlot(range, this.view.x, this.#zone));
+  /** Open what the reader clicked on, if anything. @param {Panel} panel @param {Point} point */
+  click(panel, point) {
+    const view = opened(panel.figure, point, this.view);
+    if (view) this.go(view);
   }
 
-  /** @param {Span | null} range null for the whole run */
-  #look(range) {
+  /** @param {Panel} panel @param {PlotRange} range */
+  zoom(panel, range) {
+    // The chart of another axis stays until the answer arrives.
+    if (panel.axis === this.view.x) this.show(fromPlot(range, this.view.x, this.#zone));
+  }
+
+  /** Show a range, or the whole run. @param {Span | null} range */
+  show(range) {
     const { start, stop } = range ?? { start: null, stop: null };
-    this.listener.onView({ ...this.view, start, stop, follow: null, at: range && this.view.at });
+    this.go({ ...this.view, start, stop, follow: null, at: range && this.view.at });
     if (range) for (const panel of this.#panels) if (panel.visible && panel.axis === this.view.x) void panel.show(toPlot(range, this.view.x, this.#zone));
   }
 
   /** @type {(name: string, value: string) => void} */
-  #choose(name, value) {
-    this.listener.onView({ ...this.view, choices: chosen(this.view.choices, name, value) });
+  choose(name, value) {
+    this.go({ ...this.view, choices: chosen(this.view.choices, name, value) });
   }
 
   /** @param {View["x"]} x */
-  #setAxis(x) {
-    if (x !== this.view.x) this.listener.onView({ ...this.view, x, start: null, stop: null, follow: null, at: null });
+  setAxis(x) {
+    if (x !== this.view.x) this.go({ ...this.view, x, start: null, stop: null, follow: null, at: null });
   }
 
   /** Do nothing while the range shown is unknown: its figures have not arrived. @param {number} factor @param {number} shift */
@@ -306,13 +285,13 @@ export class Charts {
     const [start, stop] = [view?.start ?? whole.start, view?.stop ?? whole.stop];
     if (view === null || start === null || stop === null) return;
     const range = moved({ start, stop }, factor, shift, this.view.at);
-    this.#look(factor > 1 ? within(range, whole) : range);
+    this.show(factor > 1 ? within(range, whole) : range);
   }
 
   /** Follow this many of the newest updates, or stop following (null). @param {number | null} newest */
-  #follow(newest) {
+  follow(newest) {
     const { view } = this;
-    this.listener.onView({ ...view, x: newest === null ? view.x : "step", start: null, stop: null, follow: newest, at: null });
+    this.go({ ...view, x: newest === null ? view.x : "step", start: null, stop: null, follow: newest, at: null });
   }
 
   #togglePause() {
@@ -323,17 +302,23 @@ export class Charts {
 
   #describe() {
     const paused = this.#pause && pauseWords(this.#pause, this.#end, Date.now());
-    this.#toolbar.update(this.view, { own: this.#own, live: this.#live, follows: this.#follows, paused });
+    this.#newest = this.view.follow ?? this.#newest;
+    mark(this.#toolbar, "data-paused", paused === null ? null : "");
+    renderForm(toolbar(this, { own: this.#own, live: this.#live, follows: this.#follows, newest: this.#newest, paused }), this.#toolbar);
   }
-
-  // Redrawing a chart would end a drag on it. The end of a press that opens a menu is not reported.
-  #hold = (/** @type {PointerEvent} */ { button }) => {
-    this.#held ||= button === 0;
-  };
 
   #release = () => {
     if (!this.#held) return;
     this.#held = false;
     this.refresh();
   };
+}
+
+/** Where the pointer is; null outside all plots. @param {PointerEvent} event @returns {Place | null} */
+function placeOf({ target, clientX, clientY, type }) {
+  const panel = type !== "pointerleave" && target instanceof Element && target.closest(".plot")?.closest(".panel");
+  if (!panel) return null;
+  const plot = (target.closest(".nsewdrag") ?? panel.querySelector(".nsewdrag"))?.getBoundingClientRect();
+  if (!plot || clientX < plot.left || clientX > plot.right) return null;
+  return { panel, across: (clientX - plot.left) / plot.width, up: (plot.bottom - clientY) / plot.height };
 }

@@ -1,88 +1,14 @@
 // The page that compares 2 to 20 runs: charts on one axis, distances from a baseline, results and configuration.
 
-import { chosen } from "./address.js";
 import { Charts } from "./charts.js";
 import { badge, h, html, nothing, notices, render, searchField } from "./dom.js";
-import { count, plural } from "./format.js";
+import { count, NONE, plural } from "./format.js";
 import { paced } from "./pace.js";
 import { get } from "./server.js";
 
-const OFFERED = 8;
-
-class AddRun {
-  #found = h("ul", { class: "offered", hidden: true });
-  #field = searchField("add", "Add a run: part of its name, project, owner or tag", "Add a run", (search) => void this.#search(search));
-
-  /** @param {readonly string[]} there @param {{onAdd: (run: string) => void, onTrouble: () => void}} listener */
-  constructor(there, listener) {
-    this.there = there;
-    this.listener = listener;
-    this.element = h("div", { class: "add", onfocusout: (event) => this.#leave(event), onkeydown: (event) => this.#escape(event) }, this.#field, this.#found);
-  }
-
-  /** @param {string} search */
-  async #search(search) {
-    if (!search) return this.#offer(null);
-    try {
-      const query = new URLSearchParams({ search, limit: String(OFFERED + this.there.length) });
-      const { runs } = /** @type {{runs: Summary[]}} */ (await get(`/runs?${query}`));
-      if (this.#field.value.trim() === search) this.#offer(runs.filter((run) => !this.there.includes(run.run_id)).slice(0, OFFERED));
-    } catch {
-      this.listener.onTrouble();
-    }
-  }
-
-  /** @param {Summary[] | null} runs null hides the list */
-  #offer(runs) {
-    this.#found.hidden = runs === null;
-    const items = (runs ?? []).map(({ run_id, name, project }) => {
-      const add = () => this.listener.onAdd(run_id);
-      return html`<li><button type="button" class="quiet" dir="auto" title=${`Add ${name}`} @click=${add}>${name} · ${project}</button></li>`;
-    });
-    render(items.length || runs === null ? items : html`<li>No other run matches.</li>`, this.#found);
-  }
-
-  /** @param {FocusEvent} event */
-  #leave({ relatedTarget }) {
-    if (!this.element.contains(/** @type {Node | null} */ (relatedTarget))) this.#offer(null);
-  }
-
-  /** @param {KeyboardEvent} event */
-  #escape(event) {
-    if (event.key !== "Escape" || this.#found.hidden) return;
-    event.preventDefault();
-    this.#offer(null);
-    this.#field.focus();
-  }
-}
-
-const NONE = "–";
-
-/** With `marked`, differences are marked, and identical lines are hidden until the reader asks for them.
- * @param {string} title @param {string[]} names of the runs @param {FactLine[]} lines @param {boolean} [marked] */
-export function facts(title, names, lines, marked = false) {
-  const alike = lines.filter((line) => !line.differs).length;
-  const headings = names.map((name, place) => html`<th scope="col" dir="auto" class=${`run-${(place % 8) + 1}`} title=${name}>${name}</th>`);
-  const rows = lines.map(({ name, values, differs }) => {
-    const cells = values.map((value, place) => html`<td dir="auto" data-name=${names[place] ?? ""}>${value ?? NONE}</td>`);
-    return html`<tr ?data-differs=${differs}><th scope="row">${name}</th>${cells}</tr>`;
-  });
-  return html`<section class="ledger">
-    <h2>${title}</h2>
-    <div class="sideways" tabindex="0" role="region" aria-label=${title}>
-      <table class=${marked ? "facts marked" : "facts"}>
-        <caption class="unseen">${title}</caption>
-        <thead><tr><td></td>${headings}</tr></thead>
-        <tbody>${rows}</tbody>
-      </table>
-    </div>
-    <p class="empty" ?hidden=${alike < lines.length || !marked}>All recorded fields are identical.</p>
-    ${marked ? html`<label class="tick"><input type="checkbox"><span>Show ${plural(alike, "identical field")}</span></label>` : nothing}
-  </section>`;
-}
-
 export const MOST = 20;
 const FACTS_MS = 5000;
+const OFFERED = 8;
 const CHARTS = ["logged", "scale", "skips", "fate"];
 /** As in charts/together.py, for lines of 32 pixels. */
 const COLOURS = 8;
@@ -92,26 +18,28 @@ export class Compare {
   element = h("article", { class: "run compare" });
   /** @type {Comparison | null} */
   #told = null;
+  #searched = "";
+  /** Runs that the search for one to add has found; null shows none. @type {Summary[] | null} */
+  #offered = null;
   #read = paced(() => this.#facts(), FACTS_MS);
-  #add;
 
-  /** @param {string[]} runs @param {View} view @param {{onView: (runs: string[], view: View) => void, onTrouble: () => void}} listener */
-  constructor(runs, view, listener) {
+  /** @param {Extract<Address, {page: "compare"}>} address @param {Host} host */
+  constructor({ runs, view }, host) {
     this.asked = [...new Set(runs)];
     this.runs = this.asked.slice(0, MOST);
     this.follows = this.runs;
-    this.listener = listener;
+    this.host = host;
     this.among = `runs=${this.runs.map(encodeURIComponent).join(",")}`;
-    this.charts = new Charts(
-      "",
-      view,
-      { onView: (next) => listener.onView(this.asked, next), onTrouble: listener.onTrouble },
-      { charts: CHARTS, at: (name) => `/compare/figures/${name}?${this.among}&` },
-    );
+    const onView = (/** @type {View} */ next) => this.#go(this.asked, next);
+    this.charts = new Charts(view, { at: "/compare", more: `${this.among}&`, charts: CHARTS, onView, onTrouble: host.onTrouble });
     this.charts.trackPointer(this.charts.element);
     this.title = this.runs.length > 1 ? `Compare ${plural(this.runs.length, "run")}` : "Compare runs";
-    this.#add = new AddRun(this.asked, { onAdd: (run) => listener.onView([...this.asked, run], this.charts.view), onTrouble: listener.onTrouble }).element;
     this.#draw();
+  }
+
+  /** @param {string[]} runs */
+  #go(runs, view = this.charts.view) {
+    this.host.go({ page: "compare", runs, view });
   }
 
   /** The facts' path. They depend on the chosen baseline and logged value. */
@@ -142,17 +70,13 @@ export class Compare {
     return command !== "follow" && command !== "pause" && this.charts.act(command);
   }
 
-  recolour() {
-    void this.charts.recolour();
-  }
-
   close() {
     this.#read.stop();
     this.charts.close();
   }
 
   async #facts() {
-    await this.#fetch().catch(() => this.listener.onTrouble());
+    await this.#fetch().catch(this.host.onTrouble);
   }
 
   async #fetch() {
@@ -176,7 +100,7 @@ export class Compare {
     const none = html`<p class="empty">Add runs here, or select two to twenty in <a href="#/">the list</a> to compare them.</p>`;
     render(
       html`
-        <header><h1>${this.title}</h1>${this.asked.length < MOST ? this.#add : nothing}</header>
+        <header><h1>${this.title}</h1>${this.asked.length < MOST ? this.#adding() : nothing}</header>
         ${notices(warnings.filter(Boolean))}
         <ul class="compared">${told?.runs.map((run, place) => this.#run(told, run, place))}</ul>
         ${this.runs.length > 1 ? [this.charts.element, ...tables] : none}
@@ -193,22 +117,58 @@ export class Compare {
     const whose = run ? `${run.project} · ${run.owner}` : "";
     const baseline = run !== null && run.run_id === told.baseline;
     const words = baseline ? whose : (far?.words ?? whose);
-    const leave = () => this.listener.onView(this.asked.filter((each) => each !== id), this.charts.view);
+    // The baseline's button returns to the first run tagged "baseline".
+    const choose = () => this.charts.choose("baseline", this.charts.view.choices["baseline"] === id ? "" : id);
+    const leave = () => this.#go(this.asked.filter((each) => each !== id));
     return html`<li>
       ${sample(place)}
       <a dir="auto" title=${run ? `${name} · ${whose}` : nothing} href=${run ? `#/runs/${encodeURIComponent(id)}` : nothing}>${name}</a>
       <span title=${words} data-side=${far?.side ?? nothing}>${words}</span>
       ${run && badge(run.status)}
-      <button type="button" class="quiet" ?hidden=${run === null} aria-pressed=${baseline} aria-label=${`Baseline: ${name}`} @click=${() => this.#choose(id)}>Baseline</button>
+      <button type="button" class="quiet" ?hidden=${run === null} aria-pressed=${baseline} aria-label=${`Baseline: ${name}`} @click=${choose}>Baseline</button>
       <button type="button" class="quiet" aria-label=${`Remove ${name}`} @click=${leave}>Remove</button>
     </li>`;
   }
 
-  /** Make a run the baseline, or if it is, return to the first run tagged "baseline". @param {string} run */
-  #choose(run) {
-    const { view } = this.charts;
-    const { choices } = view;
-    this.listener.onView(this.asked, { ...view, choices: chosen(choices, "baseline", choices["baseline"] === run ? "" : run) });
+  /** A search field that finds runs to add. */
+  #adding() {
+    const label = "Add a run: part of its name, project, owner or tag";
+    const items = this.#offered?.map(({ run_id, name, project }) => {
+      const add = () => this.#go([...this.asked, run_id]);
+      return html`<li><button type="button" class="quiet" dir="auto" title=${`Add ${name}`} @click=${add}>${name} · ${project}</button></li>`;
+    });
+    const leave = (/** @type {Told} */ { currentTarget, relatedTarget }) => {
+      if (!currentTarget.contains(/** @type {Node | null} */ (relatedTarget))) this.#offer(null);
+    };
+    const escape = (/** @type {Told} */ event) => {
+      if (event.key !== "Escape" || this.#offered === null) return;
+      event.preventDefault();
+      this.#offer(null);
+      event.currentTarget.querySelector("input")?.focus();
+    };
+    return html`<div class="add" @focusout=${leave} @keydown=${escape}>
+      ${searchField({ name: "add", label, placeholder: "Add a run", onSearch: (search) => void this.#search(search) })}
+      <ul class="offered" ?hidden=${!items}>${items?.length === 0 ? html`<li>No other run matches.</li>` : items}</ul>
+    </div>`;
+  }
+
+  /** @param {string} search */
+  async #search(search) {
+    this.#searched = search;
+    if (!search) return this.#offer(null);
+    try {
+      const query = new URLSearchParams({ search, limit: String(OFFERED + this.asked.length) });
+      const { runs } = /** @type {{runs: Summary[]}} */ (await get(`/runs?${query}`));
+      if (this.#searched === search) this.#offer(runs.filter((run) => !this.asked.includes(run.run_id)).slice(0, OFFERED));
+    } catch {
+      this.host.onTrouble();
+    }
+  }
+
+  /** @param {Summary[] | null} runs */
+  #offer(runs) {
+    this.#offered = runs;
+    this.#draw();
   }
 }
 
@@ -216,4 +176,28 @@ export class Compare {
 function sample(place) {
   const dash = DASHES[(place + Math.floor(place / COLOURS)) % DASHES.length];
   return html`<svg viewBox="0 0 32 8" class=${`sample run-${(place % COLOURS) + 1}`} aria-hidden="true"><path d="M0 4H32" stroke-dasharray=${dash}></path></svg>`;
+}
+
+/** A table with a column for each run and a line for each fact. With `marked`, differences are marked, and identical lines
+ * are hidden until the reader asks for them.
+ * @param {string} title @param {string[]} names of the runs @param {FactLine[]} lines @param {boolean} [marked] */
+function facts(title, names, lines, marked = false) {
+  const alike = lines.filter((line) => !line.differs).length;
+  const headings = names.map((name, place) => html`<th scope="col" dir="auto" class=${`run-${(place % COLOURS) + 1}`} title=${name}>${name}</th>`);
+  const rows = lines.map(({ name, values, differs }) => {
+    const cells = values.map((value, place) => html`<td dir="auto" data-name=${names[place] ?? ""}>${value ?? NONE}</td>`);
+    return html`<tr ?data-differs=${differs}><th scope="row">${name}</th>${cells}</tr>`;
+  });
+  return html`<section class="ledger">
+    <h2>${title}</h2>
+    <div class="sideways" tabindex="0" role="region" aria-label=${title}>
+      <table class=${marked ? "facts marked" : "facts"}>
+        <caption class="unseen">${title}</caption>
+        <thead><tr><td></td>${headings}</tr></thead>
+        <tbody>${rows}</tbody>
+      </table>
+    </div>
+    <p class="empty" ?hidden=${alike < lines.length || !marked}>All recorded fields are identical.</p>
+    ${marked ? html`<label class="tick"><input type="checkbox"><span>Show ${plural(alike, "identical field")}</span></label>` : nothing}
+  </section>`;
 }

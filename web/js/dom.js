@@ -1,10 +1,28 @@
 // Builds and updates elements. Strings are inserted as text, never as HTML: names of runs and parameters are untrusted.
 
+import { copied } from "./browser.js";
 import { twoTo } from "./format.js";
 import { html, nothing, render } from "./lit-html.js";
 import { SEVERITY, STATUS } from "./words.js";
 
 export { html, nothing, render };
+
+const REST_MS = 250;
+const COPIED_MS = 2000;
+
+/** Of the search field in which the reader types. @type {ReturnType<typeof setTimeout> | undefined} */
+let resting;
+
+/** An element of index.html. @param {string} id */
+export function byId(id) {
+  return /** @type {HTMLElement} */ (document.getElementById(id));
+}
+
+/** A copy of a template of index.html. @param {string} id */
+export function copyOf(id) {
+  const { content } = /** @type {HTMLTemplateElement} */ (byId(id));
+  return /** @type {HTMLElement} */ (content.cloneNode(true).firstChild);
+}
 
 /** Create an element with attributes, listeners (functions, such as `onclick`) and children.
  * @template {keyof HTMLElementTagNameMap} Tag @param {Tag} tag @param {Attributes} [attributes] @param {...Child} children */
@@ -58,19 +76,58 @@ export function select({ name, label, options, chosen, hidden = false, onChoose 
   return html`<select name=${name ?? nothing} aria-label=${label} data-chosen=${chosen} ?hidden=${hidden} @change=${({ target }) => onChoose(target.value)}>${words}</select>`;
 }
 
+/** A search field that reports its text once typing pauses. Render it with `renderForm`, which shows `search` in it unless
+ * the reader is typing.
+ * @param {{name: string, label: string, placeholder: string, search?: string, onSearch: (search: string) => void}} field */
+export function searchField({ name, label, placeholder, search, onSearch }) {
+  const tell = (/** @type {Told} */ { target }) => {
+    if (resting === undefined) return;
+    clearTimeout(resting);
+    resting = undefined;
+    onSearch(target.value.trim());
+  };
+  const rest = (/** @type {Told} */ event) => {
+    clearTimeout(resting);
+    resting = setTimeout(tell, REST_MS, event);
+  };
+  return html`<input type="search" name=${name} aria-label=${label} placeholder=${placeholder} title=${label} maxlength="256"
+    spellcheck="false" autocomplete="off" data-chosen=${search ?? nothing} ?data-searching=${search} @change=${tell} @input=${rest}>`;
+}
+
+/** A slider over powers of two, with the power beside it. A screen reader also reads `more`.
+ * @param {{label: string, at: Choosable, more?: string, onMove: (value: number) => void, onChosen?: () => void}} slider */
+export function slider({ label, at: { low, high, value }, more = "", onMove, onChosen = () => {} }) {
+  const words = twoTo(value);
+  return html`<label class="slider"><input type="range" step="1" min=${low} max=${high} .value=${String(value)} aria-label=${label}
+    aria-valuetext=${words + more} @input=${({ target }) => onMove(Number(target.value))} @change=${onChosen}><output>${words}</output></label>`;
+}
+
 /** Render a template, then apply the choices of its fields, which the selector `fields` finds.
  * @type {(template: TemplateResult, element: HTMLElement, fields?: string) => void} */
-export function renderForm(template, element, fields = "select") {
+export function renderForm(template, element, fields = "select, input[type=search]") {
   render(template, element);
-  for (const field of /** @type {NodeListOf<HTMLSelectElement>} */ (element.querySelectorAll(fields))) {
+  for (const field of /** @type {NodeListOf<HTMLSelectElement | HTMLInputElement>} */ (element.querySelectorAll(fields))) {
     const { chosen = field.value } = field.dataset;
-    if (field.value !== chosen) field.value = chosen;
+    const typing = field instanceof HTMLInputElement && field === document.activeElement;
+    if (field.value !== chosen && !typing) field.value = chosen;
   }
 }
 
-/** A term whose definition is shown on hover, focus or tap. `section` is its anchor on the page of measures.
- * @param {string} word @param {string} definition @param {string} section */
-export function term(word, definition, section) {
+/** Open a dialog, which is removed once it is closed. @type {(attributes: Attributes, content: TemplateResult, onClose?: (dialog: HTMLDialogElement) => void) => void} */
+export function openDialog(attributes, content, onClose) {
+  const dialog = document.body.appendChild(h("dialog", attributes));
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    onClose?.(dialog);
+  });
+  render(content, dialog);
+  dialog.showModal();
+}
+
+/** A term whose definition, if it has one, is shown on hover, focus or tap. `section` is its anchor on the page of measures.
+ * @param {string} word @param {Partial<Definition>} [told] */
+export function term(word, { definition, section = "" } = {}) {
+  if (!definition) return html`<span>${word}</span>`;
   return html`<dfn tabindex="0" data-definition=${definition} data-more=${moreOf(section)} aria-description=${definition}>${word}</dfn>`;
 }
 
@@ -95,19 +152,16 @@ export function badge(status) {
   return html`<span class="badge" data-status=${status} title=${meaning}><span aria-hidden="true">${shape}</span><span>${status}</span></span>`;
 }
 
-/** Null means healthy. `words` replace the severity's word.
- * @type {(severity: Severity | null, words?: string, title?: string) => TemplateResult} */
+/** `words` replace the severity's word. @type {(severity: Severity | null, words?: string, title?: string) => TemplateResult} */
 export function verdictBadge(severity, words, title) {
-  const [shape, word] = SEVERITY[severity ?? "healthy"];
-  return html`<span class="badge verdict" data-severity=${severity ?? "healthy"} title=${title ?? nothing}><span aria-hidden="true">${shape}</span><span>${words ?? word}</span></span>`;
+  const word = severity ?? "healthy";
+  return html`<span class="badge verdict" data-severity=${word} title=${title ?? nothing}><span aria-hidden="true">${SEVERITY[word]}</span><span>${words ?? word}</span></span>`;
 }
 
 /** @param {string[]} notices */
 export function notices(notices) {
   return html`<ul class="notices" role="status" ?hidden=${notices.length === 0}>${notices.map((words) => html`<li>${words}</li>`)}</ul>`;
 }
-
-const COPIED_MS = 2000;
 
 /** @param {string} code @param {string} standing the caption @param {TemplateResult | null} [button] unless it is elsewhere */
 export function codeBlock(code, standing, button = null) {
@@ -120,17 +174,16 @@ export function codeBlock(code, standing, button = null) {
 
 /** @param {string} code */
 export function copyButton(code) {
-  return html`<button type="button" ?hidden=${!code} @click=${copied}>Copy the code</button>`;
+  return html`<button type="button" ?hidden=${!code} @click=${copyCode}>Copy the code</button>`;
 }
 
 /** Copy the code in the button's section, or select it if copying is not allowed. @param {Told} event */
-async function copied({ currentTarget }) {
-  const button = /** @type {HTMLButtonElement} */ (currentTarget);
-  const code = button.closest("section, details")?.querySelector(".code code");
-  const done = (await navigator.clipboard?.writeText(code?.textContent ?? "").then(() => true, () => false)) ?? false;
+async function copyCode({ currentTarget }) {
+  const code = currentTarget.closest("section, details")?.querySelector(".code code");
+  const done = await copied(code?.textContent ?? "");
   if (!done && code) getSelection()?.selectAllChildren(code);
-  button.textContent = done ? "Copied" : "Code selected: copy it";
-  setTimeout(() => (button.textContent = "Copy the code"), COPIED_MS);
+  currentTarget.textContent = done ? "Copied" : "Code selected: copy it";
+  setTimeout(() => (currentTarget.textContent = "Copy the code"), COPIED_MS);
 }
 
 /** A popup that closes on Escape and when the focus leaves it. `content` must be focusable: a click in it keeps it
@@ -160,80 +213,4 @@ export function closePopup({ currentTarget }) {
   const element = currentTarget.closest("details");
   element?.removeAttribute("open");
   element?.querySelector("summary")?.focus();
-}
-
-const REST_MS = 250;
-
-/** @type {(name: string, label: string, placeholder: string, onSearch: (search: string) => void) => HTMLInputElement} */
-export function searchField(name, label, placeholder, onSearch) {
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let resting;
-  const tell = () => {
-    if (resting === undefined) return;
-    clearTimeout(resting);
-    resting = undefined;
-    onSearch(input.value.trim());
-  };
-  const input = h("input", {
-    type: "search",
-    name,
-    "aria-label": label,
-    placeholder,
-    title: label,
-    maxlength: 256,
-    spellcheck: "false",
-    autocomplete: "off",
-    onchange: tell,
-    oninput: () => {
-      clearTimeout(resting);
-      resting = setTimeout(tell, REST_MS);
-    },
-  });
-  return input;
-}
-
-/** Show a search, unless the reader is typing. @type {(input: HTMLInputElement, search: string) => void} */
-export function offerSearch(input, search) {
-  mark(input, "data-searching", search ? "" : null);
-  if (document.activeElement !== input && input.value !== search) input.value = search;
-}
-
-export class Slider {
-  #range;
-  #power = h("output");
-  #held = false;
-
-  /** @param {string} label @param {() => void} onMove while it moves @param {() => void} [onChosen] once it stops */
-  constructor(label, onMove, onChosen = () => {}) {
-    const move = () => {
-      this.#held = true;
-      this.say();
-      onMove();
-    };
-    const choose = () => {
-      this.#held = false;
-      onChosen();
-    };
-    this.#range = h("input", { type: "range", step: 1, "aria-label": label, oninput: move, onchange: choose });
-    this.element = h("label", { class: "slider" }, this.#range, this.#power);
-  }
-
-  get value() {
-    return Number(this.#range.value);
-  }
-
-  /** Set the ends, and the value unless the reader is moving it. @param {Choosable} slider */
-  show({ low, high, value }) {
-    mark(this.#range, "min", String(low));
-    mark(this.#range, "max", String(high));
-    if (!this.#held) this.#range.value = String(value);
-    this.say();
-  }
-
-  /** Show the value. A screen reader also reads `more`. */
-  say(more = "") {
-    const words = twoTo(this.value);
-    say(this.#power, words);
-    mark(this.#range, "aria-valuetext", words + more);
-  }
 }

@@ -1,33 +1,29 @@
 // What is wrong with a run: one line, which opens to all findings with reasons, code to write instead, and steps.
 
+import { mayChange } from "./account.js";
 import { alertLine, hour, wordOf } from "./alerts.js";
 import { succeeded } from "./browser.js";
 import { codeBlock, copyButton, dotted, h, html, keyed, mark, nothing, render, verdictBadge, withCode } from "./dom.js";
-import { plural, steps } from "./format.js";
-import { pathOf } from "./run-actions.js";
-import { get, send, urlOf } from "./server.js";
+import { plural, steps, unquoted } from "./format.js";
+import { get, pathOf, send, urlOf } from "./server.js";
 
 const NAMED = 5;
 
 export class Findings {
   element = h("details", { class: "findings" });
   #list = h("div");
-  /** @type {Alert[]} */
-  #alerts = [];
+  /** @type {Detail | null} */
+  #run = null;
   /** @type {Diagnosis | null} */
   #newest = null;
-  /** The summary's verdict, until the findings arrive. @type {Pick<Summary, "severity" | "verdict"> | null} */
-  #told = null;
-  #going = true;
+  /** Whether the run had a step when it was judged. */
   #any = false;
-  #several = false;
-  #may = false;
 
   /** `onAlert` is called after each action on an alert.
    * @param {string} run @param {(finding: Finding, steps: Span) => void} onSteps @param {() => void} onAlert */
   constructor(run, onSteps, onAlert) {
     this.run = run;
-    this.path = pathOf({ run_id: run });
+    this.path = pathOf(run);
     this.onSteps = onSteps;
     this.onAlert = onAlert;
     this.#draw();
@@ -38,28 +34,32 @@ export class Findings {
     return this.#newest?.notices ?? [];
   }
 
-  /** Fetch and show the findings. Rejects if the server does not answer. @param {Summary | null} run */
-  async refresh(run) {
+  /** Fetch and show the findings. Rejects if the server does not answer. */
+  async refresh() {
+    const any = this.#run !== null && this.#run.updates > 0;
     this.#newest = /** @type {Diagnosis} */ (await get(`${this.path}/diagnosis`));
-    this.#any = run !== null && run.updates > 0;
-    this.#several = new Set(run?.streams.map(({ scaler }) => scaler)).size > 1;
-    this.#going = run?.status === "running" || run?.status === "silent";
+    this.#any = any;
     this.#draw();
   }
 
-  /** Show the run's alerts, and its verdict until the findings arrive. @type {(run: Detail, may: boolean) => void} */
-  setRun(run, may) {
-    this.#alerts = run.alerts ?? [];
-    this.#told = run.severity === null || run.severity === "notice" ? null : run;
-    this.#may = may;
+  /** Show the run's alerts, and its verdict until the findings arrive. @param {Detail} run */
+  setRun(run) {
+    this.#run = run;
     this.#draw();
+  }
+
+  /** Whether the run goes on. */
+  get #going() {
+    return this.#run?.status === "running" || this.#run?.status === "silent";
   }
 
   #draw() {
-    const { severity, findings, training } = this.#newest ?? { severity: this.#told?.severity ?? null, findings: [], training: null };
-    const answer = this.#newest ? answerOf(findings, this.#any) : (this.#told?.verdict ?? "…");
+    const told = this.#run?.severity === "notice" ? null : this.#run;
+    const { severity, findings, training } = this.#newest ?? { severity: told?.severity ?? null, findings: [], training: null };
+    const answer = this.#newest ? answerOf(findings, this.#any) : ((told?.severity && told.verdict) ?? "…");
     const more = severity === null || severity === "notice" ? 0 : Math.max(0, findings.length - 1);
-    const left = new Map(this.#alerts.map((alert) => [alert.rule, alert]));
+    const alerts = this.#run?.alerts ?? [];
+    const left = new Map(alerts.map((alert) => [alert.rule, alert]));
     keyed(this.#list, numbered(findings), {
       key: ({ key }) => key,
       make: ({ finding, index }) => h("details", { class: "finding", open: index === 0 && finding.severity !== "notice" }),
@@ -76,11 +76,11 @@ export class Findings {
           ${this.#any || severity !== null ? verdictBadge(severity) : nothing}
           <span class="answer">${withCode(answer)}</span>
           <span class="more">${more ? `and ${plural(more, "more finding")}` : ""}</span>
-          ${this.#alerts.some((alert) => wordOf(alert) === "firing") ? alarm("firing") : nothing}
+          ${alerts.some((alert) => wordOf(alert) === "firing") ? alarm("firing") : nothing}
         </summary>
         ${this.#list}
         <div class="alerts">
-          ${[...left.values()].map((alert) => alertLine(this.run, alert, this.onAlert, { title: alert.title.replaceAll("`", "") }))}
+          ${[...left.values()].map((alert) => alertLine(this.run, alert, this.onAlert, { title: unquoted(alert.title) }))}
         </div>
         <p class="caption">${training?.sentence}</p>
       `,
@@ -92,7 +92,8 @@ export class Findings {
   #entry(finding, alert) {
     const { severity, title, explanation, stop, fix, second, rule } = finding;
     const range = stepsOf(finding);
-    const where = whereOf(finding, this.#several);
+    const several = new Set(this.#run?.streams.map(({ scaler }) => scaler)).size > 1;
+    const where = whereOf(finding, several);
     return html`
       <summary>${verdictBadge(severity)}<span class="title">${withCode(title)}</span>${alarm(wordOf(alert))}</summary>
       ${alertLine(this.run, alert, this.onAlert)}
@@ -115,7 +116,7 @@ export class Findings {
     if (!newest?.measurement?.rules.includes(rule) || !this.#going) return nothing;
     const { asked, rules } = newest.measurement;
     if (asked !== null) return html`<span class="caption">Measurement requested at ${hour(asked)}. The trainer measures at most once an hour.</span>`;
-    if (!this.#may) return nothing;
+    if (!this.#run || !mayChange(this.#run)) return nothing;
     const ask = async () => {
       if (!(await succeeded(() => send("POST", `${this.path}/measurement`)))) return;
       this.#newest = { ...newest, measurement: { asked: Date.now() * 1000, rules } };

@@ -10,9 +10,9 @@ export function revived(number, kind) {
   return kind === null ? number : { nan: NaN, inf: Infinity, "-inf": -Infinity }[kind];
 }
 
-/** @param {number} number a whole number */
+/** A number with spaces between thousands. @param {number} number */
 export function count(number) {
-  return String(number).replace(/\B(?=(\d{3})+(?!\d))/g, SPACE);
+  return String(number).replace(/(?<!\.\d*)\B(?=(\d{3})+(?!\d))/g, SPACE);
 }
 
 /** A share of 0..1: two digits below 10 %, else one decimal. "0 %" and "100 %" are exact. @param {Maybe} share */
@@ -22,7 +22,7 @@ export function percent(share) {
   if (parts === 0 || parts === 100) return `${parts}${SPACE}%`;
   if (parts >= 99.95) return `>${SPACE}99.9${SPACE}%`;
   if (parts < 1e-6) return `<${SPACE}0.000001${SPACE}%`;
-  return (parts >= 9.95 ? trim(parts.toFixed(1)) : twoDigits(parts)) + `${SPACE}%`;
+  return `${Number(parts >= 9.95 ? parts.toFixed(1) : parts.toPrecision(2))}${SPACE}%`;
 }
 
 /** A share with its standard error: "3.1 % ± 0.2 %". @type {(share: Maybe, error: Maybe) => string} */
@@ -38,8 +38,7 @@ export function powerOfTwo(scale) {
   const exact = 2 ** Math.round(exponent) === scale;
   const power = twoTo(exact ? Math.round(exponent) : Number(exponent.toFixed(2)));
   if (scale < 1e-3 || scale >= 2 ** 53) return power;
-  const digits = Number.isInteger(scale) ? count(scale) : decimals(scale);
-  return `${digits} ${exact ? "=" : "≈"} ${power}`;
+  return `${count(Number(scale.toFixed(6)))} ${exact ? "=" : "≈"} ${power}`;
 }
 
 /** A power of two: "2⁻¹⁴", "2⁹·⁹⁷". @param {number} exponent */
@@ -70,18 +69,15 @@ export function steps(first, last) {
 
 /** A duration in its two largest units: "3 min 20 s". @param {number} seconds */
 export function duration(seconds) {
-  const whole = Math.max(0, Math.floor(seconds));
   const units = /** @type {const} */ ([["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]);
-  const first = units.findIndex(([, size]) => whole >= size);
-  if (first < 0) return `0${SPACE}s`;
-  let rest = whole;
-  const words = [];
-  for (const [unit, size] of units.slice(first, first + 2)) {
+  let rest = Math.max(0, Math.floor(seconds));
+  const amounts = units.map(([unit, size]) => {
     const amount = Math.floor(rest / size);
-    rest -= amount * size;
-    if (amount) words.push(`${amount}${SPACE}${unit}`);
-  }
-  return words.join(" ");
+    rest %= size;
+    return amount ? `${amount}${SPACE}${unit}` : "";
+  });
+  const first = amounts.findIndex(Boolean);
+  return first < 0 ? `0${SPACE}s` : amounts.slice(first, first + 2).filter(Boolean).join(" ");
 }
 
 /** A time since a start, which may be before it: "−2.5 s", "1 d 2 h". @param {number} seconds */
@@ -141,29 +137,18 @@ export function measure(number) {
 }
 
 /** @param {number} number */
-function twoDigits(number) {
-  return trim(number.toFixed(1 - Math.floor(Math.log10(number))));
-}
-
-/** @param {number} number */
-function decimals(number) {
-  const [whole = "0", fraction = "0"] = number.toFixed(6).split(".");
-  return trim(`${count(Number(whole))}.${fraction}`);
-}
-
-/** @param {number} number */
 function plain(number) {
   if (Number.isNaN(number)) return "NaN";
   if (!Number.isFinite(number)) return number > 0 ? "∞" : "−∞";
-  return trim(number.toFixed(6));
-}
-
-/** @param {string} digits */
-function trim(digits) {
-  return digits.includes(".") ? digits.replace(/0+$/, "").replace(/\.$/, "") : digits;
+  return String(Number(number.toFixed(6)));
 }
 
 /** @param {string} words */
 export function sentence(words) {
   return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+/** A finding's title without the backticks around names. @param {string} title */
+export function unquoted(title) {
+  return title.replaceAll("`", "");
 }

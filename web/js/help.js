@@ -1,12 +1,20 @@
 // The definitions of terms, and the dialog of keys and mouse gestures.
 
-import { h, html, render } from "./dom.js";
+import { byId, h, html, openDialog } from "./dom.js";
 import { keycap, KEYS } from "./keyboard.js";
 
 const GAP = 8;
+const MOUSE = Object.entries({
+  "Point at a chart": "Show the values at that step above every chart",
+  "Drag across a chart": "Zoom all charts to that range",
+  "Double-click a chart": "Show the whole run",
+  "Click a number above the charts": "Copy it with all digits",
+});
 
-/** @param {HTMLElement} tip */
-export function install(tip) {
+/** Show a term's definition on hover, focus or tap, inside the window. A click or tap holds the tip, which then has a
+ * link to more. Enter follows that link, unless the term is a button. */
+export function installTips() {
+  const tip = byId("tip");
   /** @param {EventTarget | null} target @returns {HTMLElement | null} */
   const termOf = (target) => (target instanceof Element ? target.closest("[data-definition]") : null);
   /** @type {HTMLElement | null} */
@@ -18,21 +26,21 @@ export function install(tip) {
     tip.hidden = true;
   };
   /** @param {Event} event */
-  const react = (event) => {
-    if (event.target instanceof Node && tip.contains(event.target)) return;
-    const term = termOf(event.target);
-    if (event.type === "click") held = term;
+  const react = ({ target, type }) => {
+    if (target instanceof Node && tip.contains(target)) return;
+    const term = termOf(target);
+    if (type === "click") held = term;
     else if (held !== null) return;
     if (!term) return hide();
     shown = term;
     place(tip, term, held !== null);
   };
   for (const kind of ["pointerover", "focusin", "click"]) document.addEventListener(kind, react);
-  document.addEventListener("focusout", (event) => {
-    if (!(event.relatedTarget instanceof Node && tip.contains(event.relatedTarget))) hide();
+  document.addEventListener("focusout", ({ relatedTarget }) => {
+    if (!(relatedTarget instanceof Node && tip.contains(relatedTarget))) hide();
   });
   // Focus or a tap may scroll the page, so the tip follows its term.
-  const follow = () => shown?.matches(":focus, :hover") ? place(tip, shown, held !== null) : hide();
+  const follow = () => (shown?.matches(":focus, :hover") ? place(tip, shown, held !== null) : hide());
   document.addEventListener("scroll", follow, { passive: true });
   document.addEventListener("keydown", (event) => {
     const entered = event.key === "Enter" ? termOf(event.target) : null;
@@ -57,37 +65,20 @@ function place(tip, term, held) {
   tip.style.top = `${below ? at.bottom + GAP : at.top - size.height - GAP}px`;
 }
 
-const MOUSE = Object.entries({
-  "Point at a chart": "Show the values at that step above every chart",
-  "Drag across a chart": "Zoom all charts to that range",
-  "Double-click a chart": "Show the whole run",
-  "Click a number above the charts": "Copy it with all digits",
-});
-
-/** A click outside closes it. */
-const sheet = h("dialog", { class: "sheet", "aria-labelledby": "help-title", onclick: ({ target, currentTarget }) => target === currentTarget && toggle() });
-
-/** Open or close the dialog. Closing returns the focus. */
-export function toggle() {
-  if (!sheet.isConnected) build();
-  if (sheet.open) sheet.close();
-  else sheet.showModal();
-}
-
-function build() {
-  document.body.append(sheet);
-  const groups = /** @type {const} */ (["Charts", "Page"]).map((group) => {
-    const rows = KEYS.filter((key) => key.group === group).map(({ keys, words }) => row([...new Set(keys.map(keycap))].map((cap) => html`<kbd>${cap}</kbd>`), words));
-    return html`<section><h3>${group}</h3><dl>${rows}</dl></section>`;
-  });
-  render(
+/** Open the dialog of keys and gestures. A click outside closes it. */
+export function openHelp() {
+  const keys = (/** @type {string} */ group) =>
+    KEYS.filter((key) => key.group === group).map(({ keys, words }) => row([...new Set(keys.map(keycap))].map((cap) => html`<kbd>${cap}</kbd>`), words));
+  const outside = (/** @type {Told} */ { target, currentTarget }) => target === currentTarget && target.closest("dialog")?.close();
+  openDialog(
+    { class: "sheet", "aria-labelledby": "help-title", onclick: outside },
     html`
-      <header><h2 id="help-title">Keys and gestures</h2><button type="button" class="quiet" aria-label="Close" @click=${toggle}>✕</button></header>
-      ${groups}
+      <form method="dialog"><header><h2 id="help-title">Keys and gestures</h2><button class="quiet" aria-label="Close">✕</button></header></form>
+      <section><h3>Charts</h3><dl>${keys("Charts")}</dl></section>
+      <section><h3>Page</h3><dl>${keys("Page")}</dl></section>
       <section><h3>Mouse</h3><dl>${MOUSE.map(([what, does]) => row(what, does))}</dl></section>
       <p class="caption">Each shortcut also has a button. The page's address includes the view, so a link to it opens the same view.</p>
     `,
-    sheet,
   );
 }
 

@@ -2,8 +2,7 @@
 
 import { remember, remembered } from "./browser.js";
 import { badge, h, html, keyed, nothing, popup, render, verdictBadge } from "./dom.js";
-import { ago, clock, count, measure, percent, plural, power, powerOfTwo, revived } from "./format.js";
-import { sparkline } from "./list.js";
+import { ago, clock, count, measure, percent, plural, power, powerOfTwo, revived, unquoted } from "./format.js";
 
 /** @type {ListColumn[]} */
 export const COLUMNS = [
@@ -50,6 +49,17 @@ function nameOf({ run, chosen }) {
   </div>`;
 }
 
+/** @param {Sparkline | null} line */
+function sparkline(line) {
+  const words = line ? `Scale ${line.words}` : nothing;
+  return html`<span class="sparkline" title=${words}>
+    <svg viewBox="0 0 96 24" role="img" class="spark" aria-label=${line ? words : "Scale: no history yet"}>
+      <path class="line" d=${line?.path ?? nothing}></path>
+      <path class="skips" d=${line?.skips || nothing}></path>
+    </svg>
+  </span>`;
+}
+
 /** @param {ListRow} row */
 function scaleOf({ run, scale }) {
   const held = revived(run.scale, run.scale_kind);
@@ -62,7 +72,7 @@ function diagnosisOf({ run: { severity, verdict, updates } }) {
   // A run without updates is not healthy yet.
   if (verdict === null || (severity === null && updates === 0)) return "";
   if (severity === null) return verdictBadge(null);
-  return verdictBadge(severity, verdict.replaceAll("`", ""), `${severity}: ${verdict}`);
+  return verdictBadge(severity, unquoted(verdict), `${severity}: ${verdict}`);
 }
 
 const KEY = "ampmon.columns";

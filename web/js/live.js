@@ -63,11 +63,12 @@ function event(block) {
   return { name, data: data.join("\n") };
 }
 
+/** Elects one leader among a browser's tabs. The leader holds a lock, which the browser passes on at once when the tab
+ * closes or crashes. If there are no locks, every tab leads itself. */
 class Leader {
-  /** @type {AbortController | null} while it leads, or waits to */
+  leads = false;
+  /** Of a tab that leads, or waits to. @type {AbortController | null} */
   #candidacy = null;
-  /** @type {() => void} */
-  #release = () => {};
 
   /** `onLost`: another tab seized the lead.
    * @param {string} name of the lock @param {{onLead: () => void, onLost: () => void}} listener */
@@ -75,52 +76,47 @@ class Leader {
     this.name = name;
     this.onLead = onLead;
     this.onLost = onLost;
-    this.leads = false;
   }
 
   /** Lead as soon as no other tab does. */
   join() {
-    if (this.#candidacy === null) this.#requestLock({});
+    if (this.#candidacy === null) this.#requestLock(false);
   }
 
   /** Lead now, in place of a tab that has fallen silent. */
   seize() {
     this.leave();
-    this.#requestLock({ steal: true });
+    this.#requestLock(true);
   }
 
   /** Stop leading, or waiting to lead. */
   leave() {
+    this.leads = false;
     this.#candidacy?.abort();
     this.#candidacy = null;
-    this.leads = false;
-    this.#release();
   }
 
-  /** @param {{steal?: boolean}} how */
-  #requestLock(how) {
-    const candidacy = new AbortController();
-    this.#candidacy = candidacy;
-    if (!("locks" in navigator)) return this.#lead();
+  /** @param {boolean} steal */
+  #requestLock(steal) {
+    this.#candidacy = new AbortController();
+    const { signal } = this.#candidacy;
+    if (!("locks" in navigator)) return void this.#lead(signal);
     // A lock cannot be stolen with an abort signal, and need not be: a stolen lock is granted at once.
-    const options = how.steal ? how : { signal: candidacy.signal };
-    navigator.locks.request(this.name, options, () => (candidacy.signal.aborted ? null : this.#lead())).catch((error) => {
-      if (candidacy.signal.aborted) return;
+    const options = steal ? { steal } : { signal };
+    navigator.locks.request(this.name, options, () => (signal.aborted ? null : this.#lead(signal))).catch((error) => {
+      if (signal.aborted) return;
       // A page with an opaque origin, as in a sandboxed frame, has no locks.
-      if (error.name !== "AbortError") return void this.#lead();
+      if (error.name !== "AbortError") return void this.#lead(signal);
       this.leave();
       this.onLost();
     });
   }
 
-  /** @returns {Promise<void>} pending as long as this tab leads */
-  #lead() {
+  /** @param {AbortSignal} signal @returns {Promise<unknown>} pending as long as this tab leads */
+  #lead(signal) {
     this.leads = true;
-    const led = new Promise((/** @type {(value: void) => void} */ resolve) => {
-      this.#release = resolve;
-    });
     this.onLead();
-    return led;
+    return new Promise((resolve) => signal.addEventListener("abort", resolve));
   }
 }
 

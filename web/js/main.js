@@ -1,37 +1,21 @@
 // Starts the page: shows what the address asks for, and keeps it fresh.
 
-import { AccountMenu, SignIn } from "./account.js";
+import { showAccount, SignIn } from "./account.js";
 import { format, parse } from "./address.js";
 import { AlertsPage } from "./alerts.js";
-import * as browser from "./browser.js";
+import { copyLink } from "./browser.js";
 import { Compare } from "./compare.js";
-import { h, mark, say } from "./dom.js";
+import { byId, copyOf, mark, say } from "./dom.js";
 import { ago, shortened } from "./format.js";
-import * as help from "./help.js";
-
+import { installTips, openHelp } from "./help.js";
 import { commandOf } from "./keyboard.js";
 import { List } from "./list.js";
 import { Live } from "./live.js";
 import { paced } from "./pace.js";
 import * as plot from "./plot.js";
 import { Run } from "./run.js";
-import { Refused, signInFromAddress } from "./server.js";
+import { Refused, refusalOf, signInFromAddress } from "./server.js";
 import * as theme from "./theme.js";
-
-const GONE =
-  "This server has no such run. It may have been deleted, or the address may be incomplete. " +
-  "A run that just started appears once its first steps arrive.";
-
-/** The page of an invalid address or a missing run. It follows all runs, which shows whether the server answers. @returns {Page} */
-function noPage() {
-  return {
-    title: "No such run",
-    follows: [],
-    element: h("article", {}, h("h1", {}, "No such run"), h("p", { class: "empty" }, GONE)),
-    refresh: async () => {},
-    look: ({ page }) => page === "nothing",
-  };
-}
 
 // Nobody reads numbers that change more often. Charts do not wait for this.
 const REFRESH_MS = 250;
@@ -42,11 +26,16 @@ const WARM_MS = 1000;
 // A timer this late means that the machine slept.
 const SLEPT_MS = 5000;
 
+/** The page of an invalid address or a missing run. It follows all runs, which shows whether the server answers. @type {Page} */
+const missing = {
+  title: "No such run",
+  element: copyOf("missing"),
+  refresh: async () => {},
+  look: ({ page }) => page === "nothing",
+};
+
 const content = byId("content");
 const connection = byId("connection");
-const state = byId("state");
-// Outside the element that is read aloud, because it changes every second.
-const age = byId("age");
 
 /** @type {Page | null} */
 let page = null;
@@ -54,8 +43,7 @@ let lastTick = Date.now();
 
 const refresh = paced(update, REFRESH_MS);
 const live = new Live({ onAdvance: takeEvents, onConnection: showConnection });
-const signIn = new SignIn(connection, look);
-const who = new AccountMenu(/** @type {HTMLButtonElement} */ (byId("who")));
+const signIn = new SignIn(look);
 
 /** @param {Advance[]} advances */
 function takeEvents(advances) {
@@ -70,14 +58,19 @@ async function update() {
     await shown.refresh();
     if (shown !== page) return;
     // A run that does not exist yet may appear: people open its page before the first batch.
-    if (!shown.element.isConnected) content.replaceChildren(shown.element);
-    document.title = `${shortened(shown.title, 60)} · ampmon`;
-    sayConnection(live.connection);
+    show(shown);
   } catch (error) {
     if (!(error instanceof Refused)) live.checkStream();
-    else if (shown === page && error.status === 404) showMissing();
-    else if (shown === page) showFailure(error);
+    else if (shown === page && error.status === 404) show(missing);
+    else if (shown === page) sayConnection("refused", refusalOf(error));
   }
+}
+
+/** @param {Page} shown */
+function show({ title, element }) {
+  if (!element.isConnected) content.replaceChildren(element);
+  document.title = `${shortened(title, 60)} · ampmon`;
+  sayState(live.connection);
 }
 
 function route() {
@@ -87,32 +80,28 @@ function route() {
   page = open(address);
   content.replaceChildren(page.element);
   window.scrollTo(0, 0);
-  live.follow(page.follows);
+  live.follow(page.follows ?? []);
   refresh();
 }
 
 /** Open a page. Its late callbacks do nothing once the reader has left it. @type {(address: Address) => Page} */
 function open(address) {
-  /** @type {Page} */
-  let opened;
-  const whileShown = (/** @type {() => void} */ work) => {
-    if (page === opened) work();
+  /** @type {Host} */
+  const host = {
+    go: (next, typed) => page === opened && go(format(next), typed),
+    onTrouble: () => live.checkStream(),
   };
-  const onTrouble = () => live.checkStream();
   if (address.page === "run" || address.page === "compare") preload();
-  if (address.page === "run") {
-    const onView = (/** @type {View} */ view) => whileShown(() => go(format({ ...address, view })));
-    const onDeleted = () => whileShown(() => go("#/"));
-    opened = new Run(address.run, address.view, { onView, onTrouble, onDeleted });
-  } else if (address.page === "compare") {
-    const onView = (/** @type {string[]} */ runs, /** @type {View} */ view) => whileShown(() => go(format({ ...address, runs, view })));
-    opened = new Compare(address.runs, address.view, { onView, onTrouble });
-  } else if (address.page === "list") {
-    opened = new List(address.filters, (filters, typed) => whileShown(() => go(format({ page: "list", filters }), typed)));
-  } else {
-    opened = address.page === "alerts" ? new AlertsPage() : noPage();
-  }
+  const opened = pageOf(address, host);
   return opened;
+}
+
+/** @type {(address: Address, host: Host) => Page} */
+function pageOf(address, host) {
+  if (address.page === "run") return new Run(address, host);
+  if (address.page === "compare") return new Compare(address, host);
+  if (address.page === "list") return new List(address, host);
+  return address.page === "alerts" ? new AlertsPage() : missing;
 }
 
 /** Change the address and show it at once. The browser's event would come only after the charts have moved. A `typed`
@@ -130,43 +119,28 @@ function preload() {
   plot.load().catch(() => {});
 }
 
-function showMissing() {
-  const { title, element } = noPage();
-  content.replaceChildren(element);
-  document.title = `${title} · ampmon`;
-  sayConnection(live.connection);
-}
-
-/** @param {Error} error */
-function showFailure(error) {
-  mark(connection, "data-state", "refused");
-  say(state, `The server could not answer: ${error.message}`);
-  say(age, "");
-}
-
 /** @param {Connection} now */
 function showConnection(now) {
-  sayConnection(now);
+  sayState(now);
   if (now.state !== "live") return;
   signIn.done();
-  who.refresh().then(refresh, () => live.checkStream());
+  showAccount().then(refresh, () => live.checkStream());
 }
 
 /** @param {Connection} now */
-function sayConnection(now) {
-  mark(connection, "data-state", now.state);
-  say(state, connectionWords(now));
-  const lost = now.state === "lost" ? (Date.now() - now.since) / 1000 : 0;
-  say(age, lost < 2 ? "" : ` · ${ago(lost)}`);
+function sayState({ state, since, why }) {
+  const lost = state === "lost" ? (Date.now() - since) / 1000 : 0;
+  const refused = `The server rejected the request: ${why}`;
+  const words = { starting: "", live: "Live", lost: "Connection lost; retrying", "signed out": "Signed out", refused }[state];
+  sayConnection(state, words, lost < 2 ? "" : ` · ${ago(lost)}`);
 }
 
-/** @param {Connection} now */
-function connectionWords({ state, why }) {
-  if (state === "starting") return "";
-  if (state === "live") return "Live";
-  if (state === "signed out") return "Signed out";
-  if (state === "refused") return `The server rejected the request: ${why}`;
-  return "Connection lost; retrying";
+/** The age changes every second, so it is outside the element that is read aloud.
+ * @type {(state: Connection["state"], words: string, age?: string) => void} */
+function sayConnection(state, words, age = "") {
+  mark(connection, "data-state", state);
+  say(byId("state"), words);
+  say(byId("age"), age);
 }
 
 function look() {
@@ -185,7 +159,7 @@ function reconnect() {
 function everySecond() {
   if (Date.now() - lastTick > SLEPT_MS) reconnect();
   lastTick = Date.now();
-  if (live.connection.state !== "live") sayConnection(live.connection);
+  if (live.connection.state !== "live") sayState(live.connection);
   if (!document.hidden) page?.tick?.();
 }
 
@@ -205,8 +179,8 @@ function onKey(event) {
 /** Run a command. Return false if nothing here handles it. @param {Command} command */
 function act(command) {
   if (page?.act?.(command)) return true;
-  if (command === "help") help.toggle();
-  else if (command === "link") void browser.copyLink();
+  if (command === "help") openHelp();
+  else if (command === "link") void copyLink();
   else if (command === "theme") theme.toggle();
   else if (command === "list") location.hash = "#/";
   else if (command === "search") return search();
@@ -216,32 +190,24 @@ function act(command) {
 
 /** Focus the first visible search field. */
 function search() {
-  const fields = content.querySelectorAll("input[type=search]");
+  const fields = /** @type {NodeListOf<HTMLInputElement>} */ (content.querySelectorAll("input[type=search]"));
   const field = [...fields].find((each) => each.checkVisibility());
-  if (field instanceof HTMLInputElement) field.select();
-  if (field instanceof HTMLInputElement) field.focus();
+  field?.select();
+  field?.focus();
   return field !== undefined;
-}
-
-/** @param {string} id */
-function byId(id) {
-  const element = document.getElementById(id);
-  if (!element) throw new Error(`no element: ${id}`);
-  return element;
 }
 
 function recolour() {
   say(byId("theme"), theme.current() === "dark" ? "☾ Dark" : "☀ Light");
-  page?.recolour?.();
+  void page?.charts?.recolour();
 }
 
 async function start() {
-  help.install(byId("tip"));
-  browser.install();
+  installTips();
   byId("theme").addEventListener("click", theme.toggle);
-  byId("help").addEventListener("click", help.toggle);
+  byId("help").addEventListener("click", openHelp);
   document.addEventListener("keydown", onKey);
-  document.querySelector(".skip-link")?.addEventListener("click", skip);
+  byId("skip").addEventListener("click", skip);
   await Promise.all([theme.load(recolour), signInFromAddress()]);
   window.addEventListener("hashchange", route);
   document.addEventListener("visibilitychange", look);

@@ -3,72 +3,43 @@
 import { copy } from "./browser.js";
 import { html, select, term } from "./dom.js";
 import { ago, bits, count, duration, percent, plural, powerOfTwo, revived, within } from "./format.js";
-import { NUMBERS } from "./words.js";
+import { TERMS } from "./words.js";
 
-/** @type {RunNumber[]} */
-const TRAINING = [
-  { key: "scale", name: "Scale now", exact: (run) => revived(run.scale, run.scale_kind), value: (run) => run.disabled ? "off" : powerOfTwo(revived(run.scale, run.scale_kind)) },
-  {
-    key: "skipped",
-    name: "Skipped",
-    exact: (run) => run.skipped,
-    value: (run) => `${count(run.skipped)} of ${count(run.updates)}`,
-    more: (run) => (run.skip_rate === null ? "" : percent(run.skip_rate)),
-  },
-  {
-    key: "underflow",
-    name: "Underflow now",
-    exact: (run) => run.subnormal_fraction,
-    value: (run) => within(run.subnormal_fraction, run.subnormal_fraction_error),
-    more: (run) => (run.subnormal_fraction === null ? "" : `subnormal, ${within(run.zero_fraction, run.zero_fraction_error)} zero`),
-  },
-  {
-    key: "headroom",
-    name: "Headroom",
-    exact: (run) => revived(run.headroom_bits, run.headroom_bits_kind),
-    value: (run) => bits(revived(run.headroom_bits, run.headroom_bits_kind)),
-    more: (run) => (run.headroom_bits === null ? "" : "at most"),
-  },
-];
+/** At most this many updates of a single rank are drawn, the newest of the range. */
+export const ALONE = 32_768;
 
-/** @type {RunNumber[]} */
-const RECORDING = [
-  {
-    key: "records",
-    name: "Records",
-    exact: (run) => run.records,
-    value: (run) => `${count(run.records)} of ${count(run.records + run.lost_records)}`,
-    more: (run) => `${count(run.lost_records)} lost`,
-  },
-  {
-    key: "sampled",
-    name: "Gradients sampled",
-    exact: (run) => run.sampled_updates,
-    value: (run) => plural(run.sampled_updates, "step"),
-    more: intervalWords,
-  },
-  {
-    key: "overhead",
-    name: "Overhead",
-    exact: (run) => run.overhead,
-    value: (run) => percent(run.overhead),
-    more: (run) => [run.overhead === null ? "" : "of training time", budgetWords(run)].filter(Boolean).join(", "),
-  },
-  {
-    key: "newest",
-    name: "Last update",
-    exact: (run) => run.last_time && new Date(run.last_time / 1000).toISOString(),
-    value: (run) => (run.last_time === null || run.updates === 0 ? "none yet" : ago(Date.now() / 1000 - run.last_time / 1e6)),
-    more: (run) => (run.last_step === null ? "" : `step ${count(run.last_step)}`),
-  },
-  {
-    key: "ranks",
-    name: "Processes",
-    exact: (run) => run.ranks,
-    value: (run) => plural(run.ranks, "rank"),
-    more: (run) => plural(run.attempts, "start"),
-  },
-];
+/** Before the run is known, only the names of its numbers are shown. */
+const UNKNOWN = /** @type {Summary} */ ({});
+
+/** @param {Summary} run @returns {RunNumber[]} */
+function training(run) {
+  const scale = revived(run.scale, run.scale_kind);
+  const headroom = revived(run.headroom_bits, run.headroom_bits_kind);
+  const subnormal = within(run.subnormal_fraction, run.subnormal_fraction_error);
+  const zero = `subnormal, ${within(run.zero_fraction, run.zero_fraction_error)} zero`;
+  const skipped = `${count(run.skipped)} of ${count(run.updates)}`;
+  return [
+    { key: "scale", name: "Scale now", exact: scale, value: run.disabled ? "off" : powerOfTwo(scale) },
+    { key: "skipped", name: "Skipped", exact: run.skipped, value: skipped, more: run.skip_rate !== null && percent(run.skip_rate) },
+    { key: "underflow", name: "Underflow now", exact: run.subnormal_fraction, value: subnormal, more: run.subnormal_fraction !== null && zero },
+    { key: "headroom", name: "Headroom", exact: headroom, value: bits(headroom), more: run.headroom_bits !== null && "at most" },
+  ];
+}
+
+/** @param {Summary} run @returns {RunNumber[]} */
+function recorded(run) {
+  const { last_time: time, last_step: step, overhead } = run;
+  const records = `${count(run.records)} of ${count(run.records + run.lost_records)}`;
+  const cost = [overhead === null ? "" : "of training time", budgetWords(run)].filter(Boolean).join(", ");
+  const newest = time === null || run.updates === 0 ? "none yet" : ago(Date.now() / 1000 - time / 1e6);
+  return [
+    { key: "records", name: "Records", exact: run.records, value: records, more: `${count(run.lost_records)} lost` },
+    { key: "sampled", name: "Gradients sampled", exact: run.sampled_updates, value: plural(run.sampled_updates, "step"), more: intervalWords(run) },
+    { key: "overhead", name: "Overhead", exact: overhead, value: percent(overhead), more: cost },
+    { key: "newest", name: "Last update", exact: time && new Date(time / 1000).toISOString(), value: newest, more: step !== null && `step ${count(step)}` },
+    { key: "ranks", name: "Processes", exact: run.ranks, value: plural(run.ranks, "rank"), more: plural(run.attempts, "start") },
+  ];
+}
 
 /** How often gradients are sampled now. @param {Summary} run */
 export function intervalWords(run) {
@@ -99,9 +70,9 @@ export function budgetAdvice(run) {
   );
 }
 
-/** The numbers of the training, left empty before the run is known. @param {Summary | null} run */
+/** The numbers of the training. @param {Summary | null} run */
 export function tiles(run) {
-  return html`<dl class="numbers">${TRAINING.map((readout) => cell(readout, run))}</dl>`;
+  return html`<dl class="numbers">${training(run ?? UNKNOWN).map((number) => tile(number, run))}</dl>`;
 }
 
 /** A button with the state of the recording. @type {(run: Summary | null, onOpen: () => void) => TemplateResult} */
@@ -112,20 +83,19 @@ export function health(run, onOpen) {
 /** The numbers of the recording. @param {Summary | null} run */
 export function recording(run) {
   return html`<section class="recording" aria-label="Recording" ?data-lost=${run?.lost_records}>
-    <dl class="numbers">${RECORDING.map((readout) => cell(readout, run))}</dl>
+    <dl class="numbers">${recorded(run ?? UNKNOWN).map((number) => tile(number, run))}</dl>
     <p class="caption">${run && budgetAdvice(run)}</p>
   </section>`;
 }
 
-/** @type {(readout: RunNumber, run: Summary | null) => TemplateResult} */
-function cell({ key, name, value, exact, more }, run) {
-  const number = run && exact(run);
-  const again = () => void copy(String(number));
+/** @type {(number: RunNumber, run: Summary | null) => TemplateResult} */
+function tile({ key, name, value, exact, more }, run) {
+  const again = () => void copy(String(exact));
   // No white space between the elements: they are in one line.
   return html`<div data-number=${key}>
-    <dt>${term(name, NUMBERS[key].definition, NUMBERS[key].section)}</dt
-    ><dd><button type="button" title="Copy it with all digits" ?disabled=${run && number === null} @click=${again}>${run && value(run)}</button></dd
-    ><dd class="more">${run && more?.(run)}</dd>
+    <dt>${term(name, TERMS[key])}</dt
+    ><dd><button type="button" title="Copy it with all digits" ?disabled=${run && exact === null} @click=${again}>${run && value}</button></dd
+    ><dd class="more">${(run && more) || ""}</dd>
   </div>`;
 }
 
@@ -135,10 +105,7 @@ export function elapsed(run) {
   return duration(running ?? run.elapsed ?? 0);
 }
 
-/** At most this many updates of a single rank are drawn, the newest of the range. */
-export const ALONE = 32_768;
-
-/** @param {Summary} run @param {View} view @param {(rank: string | null) => void} onRank */
+/** The field that chooses one rank of a run with several. @param {Summary} run @param {View} view @param {(rank: string | null) => void} onRank */
 export function rankField(run, view, onRank) {
   const ranks = ranksOf(run);
   const hidden = ranks.length < 2 && view.rank === null;

@@ -1,77 +1,60 @@
 // One chart with its title, terms, caption, choices, and the reason if it is empty. Independent of other charts.
 
-import { opened } from "./address.js";
-import { closePopup, h, html, mark, nothing, offerSearch, popup, renderForm, searchField, select } from "./dom.js";
+import { closePopup, h, html, mark, nothing, popup, renderForm, searchField, select } from "./dom.js";
 import { sentence } from "./format.js";
 import * as plot from "./plot.js";
 import { Readout } from "./readout.js";
 import { resolve } from "./roles.js";
-import { csvOf, framed } from "./saving.js";
-import { get } from "./server.js";
+import { framed } from "./saving.js";
+import { get, wordsOf } from "./server.js";
 import * as theme from "./theme.js";
 
 const MARGIN = "200px";
 
-export class Onscreen {
-  /** False until the browser has checked. */
-  here = false;
-  #observer;
-
-  /** @param {Element} element @param {() => void} onCome called each time it comes on the screen */
-  constructor(element, onCome) {
-    this.#observer = new IntersectionObserver(
-      (entries) => {
-        const before = this.here;
-        this.here = entries.at(-1)?.isIntersecting ?? before;
-        if (this.here && !before) onCome();
-      },
-      { rootMargin: MARGIN },
-    );
-    this.#observer.observe(element);
-  }
-
-  stop() {
-    this.here = false;
-    this.#observer.disconnect();
-  }
-}
-
 /** @type {[Saved, string][]} */
-const ITEMS = [
+const SAVED = [
   ["png", "Save as PNG"],
   ["svg", "Save as SVG"],
   ["csv", "Save data as CSV"],
   ["link", "Copy a link to this view"],
 ];
 
-/** @param {string} chart @param {boolean} hidden @param {(kind: Saved) => void} onSave */
-export function menu(chart, hidden, onSave) {
-  const items = ITEMS.map(([kind, words]) => {
-    const choose = (/** @type {Told} */ event) => {
-      closePopup(event);
-      onSave(kind);
-    };
-    return html`<li><button type="button" class="quiet" @click=${choose}>${words}</button></li>`;
-  });
-  return popup("menu", "⋯", `Save ${chart}, or copy a link`, html`<ul tabindex="-1">${items}</ul>`, hidden);
+/** Whether an element is on the screen, or nearly so: others need not fetch anything. `here` is false until the browser
+ * has checked. `onCome` is called each time it comes on the screen. @type {(element: Element, onCome: () => void) => {here: boolean, stop: () => void}} */
+export function onscreen(element, onCome) {
+  const seen = {
+    here: false,
+    stop() {
+      seen.here = false;
+      observer.disconnect();
+    },
+  };
+  const look = (/** @type {IntersectionObserverEntry[]} */ entries) => {
+    const before = seen.here;
+    seen.here = entries.at(-1)?.isIntersecting ?? before;
+    if (seen.here && !before) onCome();
+  };
+  const observer = new IntersectionObserver(look, { rootMargin: MARGIN });
+  observer.observe(element);
+  return seen;
 }
 
 export class Panel {
-  /** Called for each figure that is drawn. @type {(meta: Meta, layout: object) => void} */
+  /** Called for each figure that is drawn. @type {(meta: Meta, layout: Layout) => void} */
   onDrawn = () => {};
   /** Called with a refusal. Return true if it is shown, so that the chart stays. @type {(error: Refused) => boolean} */
   onRefused = () => false;
   /** For this long after an answer, the same request is not repeated. */
   restMs = 0;
+  /** @type {Figure | null} */
+  figure = null;
+  /** The run's version when the figure was requested; null if not known. @type {number | null} */
+  version = null;
   #rested = { of: "", until: 0 };
   #plot = h("div", { class: "plot", role: "img", hidden: true });
-  #readout = new Readout(this.#plot);
+  readout = new Readout(this.#plot);
   /** The choices, kept if a range has nothing to draw. @type {Choice[]} */
   #choices = [];
-  /** The search fields, by their choice. @type {Record<string, HTMLInputElement>} */
-  #written = {};
-  /** @type {Figure | null} */
-  #figure = null;
   /** Why the chart is missing, or "". */
   #trouble = "";
   #absent = false;
@@ -79,24 +62,24 @@ export class Panel {
   /** Whether the plot shows another range than its figure, until that range's figure arrives. */
   #moved = false;
   #address = "";
-  /** The run's version when the figure was requested; null if not known. @type {number | null} */
-  version = null;
   #onscreen;
 
-  /** `choices` are the chart's query parameters. In the stack the caption is in the popup, for lack of room.
-   * @param {string} name @param {readonly string[]} choices @param {PanelListener} listener @param {Position} [position] */
-  constructor(name, choices, listener, position = "alone") {
+  /** `choices` are the chart's query parameters. `onWanted` is called when the chart needs a refresh: it came on the screen,
+   * or the reader tries again. In the stack the caption is in the popup, for lack of room.
+   * @param {string} name @param {readonly string[]} choices @param {ChartActions} charts @param {() => void} onWanted @param {Position} [position] */
+  constructor(name, choices, charts, onWanted, position = "alone") {
     this.name = name;
     this.choices = choices;
-    this.listener = listener;
+    this.charts = charts;
+    this.onWanted = onWanted;
     this.position = position;
     this.element = h("section", { class: "panel", "data-figure": name, "data-waiting": true });
     this.#write();
-    this.#onscreen = new Onscreen(this.element, listener.onWanted);
+    this.#onscreen = onscreen(this.element, onWanted);
   }
 
   get #meta() {
-    return this.#figure?.layout.meta;
+    return this.figure?.layout.meta;
   }
 
   /** Whether it is on the screen, or nearly so. An empty chart takes no room, so it always counts as visible. */
@@ -116,7 +99,7 @@ export class Panel {
 
   /** Whether nothing is shown yet, or the last try failed. */
   get blank() {
-    return this.#figure === null || this.#trouble !== "";
+    return this.figure === null || this.#trouble !== "";
   }
 
   /** The plot's width in pixels, rounded so that a scroll bar changes nothing. */
@@ -126,9 +109,9 @@ export class Panel {
 
   /** The drawn range of the shared x axis, or null. @returns {PlotRange | null} */
   get range() {
-    const axis = /** @type {{range?: PlotRange, fixedrange?: boolean} | undefined} */ (this.#figure?.layout.xaxis);
+    const { range = null, fixedrange } = this.figure?.layout.xaxis ?? {};
     // A chart that cannot be zoomed has its own axis instead of the shared one.
-    return axis?.fixedrange ? null : (axis?.range ?? null);
+    return fixedrange ? null : range;
   }
 
   /** The x axis of its figure; null without one. */
@@ -145,8 +128,8 @@ export class Panel {
     this.noteAnswer(of);
     this.#address = address;
     this.version = version;
-    if (figure === this.#figure && this.#drawn) return;
-    this.#figure = figure;
+    if (figure === this.figure && this.#drawn) return;
+    this.figure = figure;
     await this.redraw();
   }
 
@@ -171,8 +154,8 @@ export class Panel {
   }
 
   async redraw() {
-    if (!this.#figure) return;
-    const { layout } = this.#figure;
+    if (!this.figure) return;
+    const { layout } = this.figure;
     this.#moved = false;
     this.#trouble = "";
     this.#choices = layout.meta.choices ?? this.#choices;
@@ -180,57 +163,41 @@ export class Panel {
     this.onDrawn(layout.meta, layout);
     if (layout.meta.empty) return;
     // Plotly fills its element, which without a fixed height collapses while the window is resized.
-    const { height, margin } = /** @type {{height?: number, margin?: {r?: number}}} */ (layout);
-    this.#plot.style.height = `${height}px`;
-    this.#plot.style.setProperty("--right", `${margin?.r}px`);
+    this.#plot.style.height = `${layout.height}px`;
+    this.#plot.style.setProperty("--right", `${layout.margin.r}px`);
     try {
       await plot.draw(this.#plot, () => this.#resolved());
     } catch (error) {
-      return this.fail(error instanceof Error ? error.message : String(error));
+      return this.fail(wordsOf(error));
     }
     this.element.classList.toggle("linked", this.range !== null);
-    if (this.#read) this.#readout.show(this.#figure);
-    if (!this.#listening) plot.listen(this.#plot, this.listener);
+    if (this.#read) this.readout.show(this.figure);
+    if (!this.#listening) plot.listen(this.#plot, this, this.charts);
     this.#listening = true;
   }
 
   /** Whether its values are in the row above. Horizontal bars and several x axes need hover boxes instead. */
   get #read() {
-    return !this.#figure?.data.some((trace) => "orientation" in trace || "xaxis" in trace);
+    return !this.figure?.data.some((trace) => "orientation" in trace || "xaxis" in trace);
   }
 
   /** The figure in the theme's colours. With values in the row above, hover stays on only where a click needs it. */
   #resolved() {
-    const { data, layout } = resolve(/** @type {Figure} */ (this.#figure), theme.roles());
+    const { data, layout } = resolve(/** @type {Figure} */ (this.figure), theme.roles());
     this.#plot.classList.toggle("read", this.#read);
     return { data, layout: this.#read ? { ...layout, hovermode: layout.meta.opens ? "closest" : false } : layout };
   }
 
   /** The x at a share of the plot's width, in Plotly's units; null without a range of x. @param {number} share */
   xAt(share) {
-    const { range } = /** @type {{range?: [number, number]}} */ (this.#figure?.layout.xaxis ?? {});
+    const { range } = this.figure?.layout.xaxis ?? {};
     return range ? range[0] + share * (range[1] - range[0]) : null;
-  }
-
-  /** Read at `x` and `up`; null is the mark or the newest. @type {(x: number | null, up: number | null) => void} */
-  point(x, up) {
-    this.#readout.point(x, up);
-  }
-
-  /** @param {number | null} x of the marked step, in Plotly's units */
-  mark(x) {
-    this.#readout.mark(x);
   }
 
   /** Show why the chart is missing, and a button to try again. @param {string} why */
   fail(why) {
     this.#trouble = why;
     this.#write();
-  }
-
-  #again() {
-    this.fail("Trying again…");
-    this.listener.onWanted();
   }
 
   /** @param {PlotRange} range */
@@ -240,22 +207,12 @@ export class Panel {
     await plot.show(this.#plot, range);
   }
 
-  /** The view that a click on a point opens, or null. @type {(point: Point, view: View) => View | null} */
-  viewAt(point, view) {
-    return opened(this.#figure, point, view);
-  }
-
-  /** The drawn data, a row for each point, or "". */
-  csv() {
-    return this.#figure ? csvOf(this.#figure) : "";
-  }
-
   /** An image of the chart with its title, its caption and the run's name, as a data: URL.
    * @type {(format: "png" | "svg", run: string) => Promise<string>} */
   async picture(format, run) {
-    if (!this.#figure) throw new Error("it has not loaded yet");
-    const figure = framed(this.#figure, run, "role:background", this.width);
-    return plot.picture(resolve(/** @type {Figure} */ (figure), theme.roles()), format);
+    if (!this.figure) throw new Error("it has not loaded yet");
+    const figure = framed(this.figure, run, "role:background", this.width);
+    return plot.picture(resolve(figure, theme.roles()), format);
   }
 
   /** Lay an element over the plot. @param {HTMLElement} element */
@@ -269,31 +226,34 @@ export class Panel {
   }
 
   #write() {
-    const { name, listener } = this;
+    const { name } = this;
     const { title = this.#trouble && sentence(name.replaceAll("_", " ")), caption = "", empty = "", definitions = {} } = this.#meta ?? {};
     const why = this.#trouble || (this.#meta ? empty : "Loading…");
     const stacked = this.position !== "alone";
     const words = html`<p class="caption" ?hidden=${!caption}>${caption}</p>`;
     const terms = Object.entries(definitions).map(([word, definition]) => html`<div><dt>${word}</dt><dd>${definition}</dd></div>`);
-    const about = html`<div tabindex="0">${stacked ? words : nothing}<dl>${terms}</dl></div>`;
+    const again = () => {
+      this.fail("Trying again…");
+      this.onWanted();
+    };
     mark(this.element, "data-waiting", this.#meta ? null : "");
     this.element.hidden = this.#nothing;
     this.#plot.hidden = why !== "";
-    this.#readout.element.hidden = why !== "" && !stacked;
+    this.readout.element.hidden = why !== "" && !stacked;
     this.#plot.setAttribute("aria-label", `${title}. ${caption}`);
     renderForm(
       html`
         <header>
           <h2 ?hidden=${!title}>${title}</h2>
-          ${popup("about", "i", `About ${name}`, about)}
+          ${popup("about", "i", `About ${name}`, html`<div tabindex="0">${stacked ? words : nothing}<dl>${terms}</dl></div>`)}
           <span class="choices">${this.#choices.map((choice) => this.#field(choice))}</span>
-          ${stacked ? this.#readout.element : nothing}
-          ${menu(name, why !== "", listener.onSave)}
+          ${stacked ? this.readout.element : nothing}
+          ${popup("menu", "⋯", `Save ${name}, or copy a link`, html`<ul tabindex="-1">${SAVED.map((each) => this.#saving(each))}</ul>`, why !== "")}
         </header>
         ${stacked ? nothing : words}
         <p class="empty" ?hidden=${!why}>${why}</p>
-        <button type="button" ?hidden=${!this.#trouble} @click=${() => this.#again()}>Try again</button>
-        ${stacked ? nothing : this.#readout.element}
+        <button type="button" ?hidden=${!this.#trouble} @click=${again}>Try again</button>
+        ${stacked ? nothing : this.readout.element}
         ${this.#plot}
       `,
       this.element,
@@ -302,10 +262,17 @@ export class Panel {
 
   /** @param {Choice} choice without options it is a search field */
   #field({ name, label, options, chosen }) {
-    const onChoose = (/** @type {string} */ value) => this.listener.onChoice(name, value);
+    const onChoose = (/** @type {string} */ value) => this.charts.choose(name, value);
     if (options.length > 0) return select({ name, label, options, chosen, onChoose });
-    const field = (this.#written[name] ??= searchField(name, label, "Find parameters", onChoose));
-    offerSearch(field, chosen);
-    return field;
+    return searchField({ name, label, placeholder: "Find parameters", search: chosen, onSearch: onChoose });
+  }
+
+  /** @param {[Saved, string]} item of the menu */
+  #saving([kind, words]) {
+    const save = (/** @type {Told} */ event) => {
+      closePopup(event);
+      void this.charts.save(this, kind);
+    };
+    return html`<li><button type="button" class="quiet" @click=${save}>${words}</button></li>`;
   }
 }

@@ -1,16 +1,15 @@
 // The table of parameters at the newest sampled update, searched, sorted and paged by the server, and one parameter in detail.
 
-import { chosen } from "./address.js";
-import { dotted, h, html, offerSearch, render, searchField, term } from "./dom.js";
+import { dotted, h, html, render, searchField, term } from "./dom.js";
 import { bits, count, measure, percent, plural, revived, within } from "./format.js";
-import { Onscreen } from "./panel.js";
+import { onscreen } from "./panel.js";
 import { about } from "./range.js";
-import { pathOf } from "./run-actions.js";
 import { get, Refused } from "./server.js";
-import { Ledger, Table } from "./table.js";
-import { CELL_DEFINITIONS, PARAMETERS, STATISTICS } from "./words.js";
+import { Ledger } from "./table.js";
+import { STATISTICS, TERMS } from "./words.js";
 
 const PAGE = 20;
+const SKIPS = 8;
 /** The trainer's name for a parameter if it has no model: "parameter 4 [64 × 3]". */
 const NAMELESS = /^parameter \d+ \[/;
 
@@ -27,14 +26,21 @@ const UNITS = { share: percent, magnitude: measure, headroom: bits };
 /** The columns of measured values. @type {Column<ParameterRow>[]} */
 const MEASURED = Object.entries(STATISTICS).map(([name, { title, unit, definition, section }]) => {
   const cell = CELLS[name] ?? ((row) => UNITS[unit](revived(row.statistics[name] ?? null, row.statistics_kinds[name] ?? null)));
-  return { name: title, sort: name, number: true, cell, definition: CELL_DEFINITIONS[name] ?? definition, section };
+  return { name: title, sort: name, number: true, cell, definition, section };
 });
-MEASURED.splice(2, 0, { name: "inf, NaN", sort: "lost", number: true, cell: ({ inf, nan }) => (inf + nan ? `${count(inf)}, ${count(nan)}` : "0"), ...PARAMETERS.lost });
+MEASURED.splice(2, 0, { name: "inf, NaN", sort: "lost", number: true, cell: lostOf, ...TERMS["lost"] });
 
 /** @type {Column<ParameterRow>[]} */
 const COLUMNS = [
-  { name: "Parameter", sort: "model", opens: true, cell: (row) => dotted(row.name), ...PARAMETERS.parameter },
+  { name: "Parameter", sort: "model", opens: true, cell: (row) => dotted(row.name), ...TERMS["parameter"] },
   { name: "Shape", tight: true, cell: (row) => shapeWords(row) },
+  ...MEASURED,
+];
+
+/** @type {Column<ParameterRow>[]} */
+const DETAILS = [
+  { name: "Shape", cell: (row) => `${shapeWords(row)}${row.shape.length > 1 ? `, ${plural(row.numel, "element")}` : ""}` },
+  { name: "Type", cell: (row) => row.dtype },
   ...MEASURED,
 ];
 
@@ -43,34 +49,47 @@ export class Parameters extends Ledger {
   /** @type {Order} */
   #order = { sort: "worst", order: "descending" };
   #sampled = false;
-  #search;
 
-  /** @param {string} run @param {Viewer} page */
-  constructor(run, page) {
-    const table = new Table("Parameters at the newest sampled step", COLUMNS, (row) => row.name, {
-      onSort: (order) => this.#sort(order),
-      onRow: (row) => page.onView({ ...page.view(), parameter: row.name }),
+  /** @param {string} path the run's @param {Charts} charts */
+  constructor(path, charts) {
+    const search = () => ({
+      name: "search",
+      label: "Find parameters by part of a name; * and ? are wildcards",
+      placeholder: "Find parameters",
+      search: charts.view.choices["search"] ?? "",
+      onSearch: (/** @type {string} */ found) => {
+        this.limit = PAGE;
+        charts.choose("search", found);
+      },
     });
-    const search = searchField("search", "Find parameters by part of a name; * and ? are wildcards", "Find parameters", (found) => this.#find(found));
-    super("parameters", "Parameters", table, () => this.#fetch(), { limit: PAGE, beside: search });
-    this.run = run;
-    this.page = page;
-    this.#search = search;
+    super({
+      name: "parameters",
+      title: "Parameters",
+      caption: "Parameters at the newest sampled step",
+      columns: COLUMNS,
+      key: ({ name }) => name,
+      isCurrent: ({ name }) => name === charts.view.parameter,
+      onSort: (order) => this.#sort(order),
+      onRow: (row) => charts.go({ ...charts.view, parameter: row.name }),
+      beside: () => searchField(search()),
+      limit: PAGE,
+      read: () => this.#fetch(),
+    });
+    this.path = path;
+    this.charts = charts;
   }
 
   /** Fetch the newest sample, if one was taken. Rejects if the server does not answer. */
   async refresh(sampled = this.#sampled) {
     this.#sampled = sampled;
-    offerSearch(this.#search, this.page.view().choices["search"] ?? "");
     await super.refresh();
     this.table.arrange(this.#order);
-    this.point();
   }
 
   async #fetch() {
     if (!this.#sampled) return { rows: [], more: "", words: "No gradient sampled yet." };
     const asked = this.#query;
-    const sampled = /** @type {Sampled} */ (await get(`${pathOf({ run_id: this.run })}/parameters?${asked}`));
+    const sampled = /** @type {Sampled} */ (await get(`${this.path}/parameters?${asked}`));
     if (asked !== this.#query) return null;
     const { parameters: rows, found } = sampled;
     const left = found - rows.length;
@@ -83,7 +102,7 @@ export class Parameters extends Ledger {
   }
 
   get #query() {
-    const { stream, choices } = this.page.view();
+    const { stream, choices } = this.charts.view;
     const query = new URLSearchParams({ sort: this.#order.sort, limit: String(this.limit) });
     if (this.#order.order === "ascending") query.set("backwards", "true");
     if (stream !== null) query.set("stream", stream);
@@ -91,23 +110,115 @@ export class Parameters extends Ledger {
     return query.toString();
   }
 
-  /** Mark the parameter that is open. */
-  point() {
-    const { parameter } = this.page.view();
-    this.table.point((row) => row.name === parameter);
-  }
-
-  /** @param {string} search */
-  #find(search) {
-    const view = this.page.view();
-    this.limit = PAGE;
-    this.page.onView({ ...view, choices: chosen(view.choices, "search", search) });
-  }
-
   /** Ignore errors: a later refresh fetches again. @param {Order} order */
   #sort(order) {
     this.#order = order;
     void this.refresh().catch(() => {});
+  }
+}
+
+/** One parameter in detail, below the heatmap: its numbers, history, histogram and skips. */
+export class Drawer {
+  element = h("section", { class: "part drawer", "aria-label": "Parameter details", hidden: true, onkeydown: (event) => this.#key(event) });
+  #shown = "";
+  #version = "";
+  /** @type {Detail | null} */
+  #run = null;
+  /** @type {{sampled: Sampled | null, skips: FoundSkips | null} | null} */
+  #read = null;
+
+  /** `onView` goes to a view without scrolling to the charts.
+   * @param {string} path the run's @param {Charts} charts @param {(view: View) => void} onView */
+  constructor(path, charts, onView) {
+    this.path = path;
+    this.charts = charts;
+    this.onView = onView;
+    this.panels = ["parameter", "histogram"].map((name) => charts.panel(name).element);
+    this.onscreen = onscreen(this.element, () => void this.#fetch().catch(() => {}));
+  }
+
+  /** Rejects if the server does not answer. @param {Detail | null} run */
+  async refresh(run) {
+    this.#run = run;
+    this.look();
+    if (this.onscreen.here) await this.#fetch();
+  }
+
+  /** Show the parameter's name at once, before its data arrives. */
+  look() {
+    const { parameter } = this.charts.view;
+    this.element.hidden = parameter === null;
+    if (parameter === this.#shown) return;
+    const first = this.#shown === "" && this.#run === null;
+    this.#shown = parameter ?? "";
+    this.#read = null;
+    if (parameter === null) return;
+    this.#draw();
+    // A page opened from a link stays at the top. A click scrolls to the drawer and focuses it, so Escape closes it.
+    if (first) return;
+    this.element.querySelector("h3")?.focus({ preventScroll: true });
+    this.element.scrollIntoView({ block: "nearest", behavior: "smooth" });
+  }
+
+  close() {
+    this.onscreen.stop();
+  }
+
+  async #fetch() {
+    const { stream, parameter } = this.charts.view;
+    if (parameter === null || this.#run === null) return;
+    const of = { ...(stream === null ? {} : { stream }) };
+    const wanted = `${this.#run.sampled_updates} ${this.#run.skipped} ${stream} ${parameter}`;
+    if (wanted === this.#version && this.#read?.sampled?.parameters.length) return;
+    const [sampled, skips] = await Promise.all([
+      get(`${this.path}/parameters?${new URLSearchParams({ ...of, name: parameter })}`).catch(unlessRefused),
+      get(`${this.path}/skips?${new URLSearchParams({ ...of, parameter, limit: String(SKIPS) })}`).catch(unlessRefused),
+    ]);
+    if (parameter !== this.charts.view.parameter || stream !== this.charts.view.stream) return;
+    this.#version = wanted;
+    this.#read = { sampled: /** @type {Sampled | null} */ (sampled), skips: /** @type {FoundSkips | null} */ (skips) };
+    this.#draw();
+  }
+
+  #draw() {
+    const { sampled, skips } = this.#read ?? { sampled: null, skips: null };
+    const module = moduleOf(this.#shown);
+    const all = () => this.charts.choose("search", `${module}.*`);
+    const row = sampled?.parameters[0];
+    const words = sampled && row ? `Scaled gradient at step ${count(sampled.step)}, the newest sample.` : "Not in the newest sample.";
+    const numbers = row && DETAILS.map((each) => html`<div><dt>${term(each.name, each)}</dt><dd>${each.cell(row)}</dd></div>`);
+    const steps = [...new Set(skips?.skips.map(({ step }) => step))];
+    const many = `${skips?.next ? "more than " : ""}${plural(steps.length, "skip")}`;
+    const buttons = steps.map((step, place) => {
+      const go = () => this.onView(about(this.charts.view, step));
+      return html`${place ? ", " : ""}<button type="button" class="opens" @click=${go}>${count(step)}</button>`;
+    });
+    const blamed = [term("Culprit", TERMS["culprit"]), steps.length ? ` in ${many}, the newest at step ` : " in no skips.", buttons];
+    render(
+      html`
+        <header>
+          <h3 tabindex="-1">${dotted(this.#shown)}</h3>
+          <button type="button" ?hidden=${module === null} @click=${all}>Show all of ${module}</button>
+          <button type="button" aria-label="Close this parameter" @click=${() => this.#leave()}>Close</button>
+        </header>
+        <p class="caption" role="status">${this.#read && words}</p>
+        <dl class="facts">${numbers}</dl>
+        <p class="blamed">${this.#read && blamed}</p>
+        ${this.panels}
+      `,
+      this.element,
+    );
+  }
+
+  #leave() {
+    this.charts.go({ ...this.charts.view, parameter: null });
+  }
+
+  /** @param {KeyboardEvent} event */
+  #key(event) {
+    if (event.key !== "Escape" || event.defaultPrevented) return;
+    event.preventDefault();
+    this.#leave();
   }
 }
 
@@ -140,132 +251,9 @@ function gridOf(row) {
   return row.on_grid ? "yes" : `no: ${percent(row.on_grid_fraction)}`;
 }
 
-const SKIPS = 8;
-
-/** @type {Column<ParameterRow>[]} */
-const NUMBERS = [
-  { name: "Shape", cell: (row) => `${shapeWords(row)}${row.shape.length > 1 ? `, ${plural(row.numel, "element")}` : ""}` },
-  { name: "Type", cell: (row) => row.dtype },
-  ...MEASURED,
-];
-
-export class Drawer {
-  #shown = "";
-  #version = "";
-  #onscreen;
-  #panels;
-  /** @type {Detail | null} */
-  #run = null;
-  /** @type {{sampled: Sampled | null, skips: {skips: Skip[], next: string | null} | null} | null} */
-  #read = null;
-
-  /** @param {Charts} charts @param {(view: View) => void} onView */
-  constructor(charts, onView) {
-    this.charts = charts;
-    this.onView = onView;
-    this.element = h("section", { class: "part drawer", "aria-label": "Parameter details", hidden: true, onkeydown: (event) => this.#key(event) });
-    this.#panels = ["parameter", "histogram"].map((name) => charts.panel(name).element);
-    this.#draw();
-    this.#onscreen = new Onscreen(this.element, () => void this.#fetch().catch(() => {}));
-  }
-
-  /** Rejects if the server does not answer. @type {(run: Detail, view: View) => Promise<void>} */
-  async refresh(run, view) {
-    this.#run = run;
-    this.look(view);
-    if (this.#onscreen.here) await this.#fetch();
-  }
-
-  /** Show the parameter's name at once, before its data arrives. @param {View} view */
-  look({ parameter }) {
-    this.element.hidden = parameter === null;
-    if (parameter === this.#shown) return;
-    const first = this.#shown === "" && this.#run === null;
-    this.#shown = parameter ?? "";
-    this.#read = null;
-    if (parameter === null) return;
-    this.#draw();
-    // A page opened from a link stays at the top. A click scrolls to the drawer and focuses it, so Escape closes it.
-    if (first) return;
-    this.element.querySelector("h3")?.focus({ preventScroll: true });
-    this.element.scrollIntoView({ block: "nearest", behavior: "smooth" });
-  }
-
-  close() {
-    this.#onscreen.stop();
-  }
-
-  async #fetch() {
-    const { stream, parameter } = this.charts.view;
-    if (parameter === null || this.#run === null) return;
-    const of = { ...(stream === null ? {} : { stream }) };
-    const path = `/runs/${encodeURIComponent(this.#run.run_id)}`;
-    const wanted = `${this.#run.sampled_updates} ${this.#run.skipped} ${stream} ${parameter}`;
-    if (wanted === this.#version && this.#read?.sampled?.parameters.length) return;
-    const [sampled, skips] = await Promise.all([
-      get(`${path}/parameters?${new URLSearchParams({ ...of, name: parameter })}`).catch(unlessRefused),
-      get(`${path}/skips?${new URLSearchParams({ ...of, parameter, limit: String(SKIPS) })}`).catch(unlessRefused),
-    ]);
-    if (parameter !== this.charts.view.parameter || stream !== this.charts.view.stream) return;
-    this.#version = wanted;
-    this.#read = {
-      sampled: /** @type {Sampled | null} */ (sampled),
-      skips: /** @type {{skips: Skip[], next: string | null} | null} */ (skips),
-    };
-    this.#draw();
-  }
-
-  #draw() {
-    const module = moduleOf(this.#shown);
-    const row = this.#read?.sampled?.parameters[0];
-    const words = this.#read?.sampled && row ? `Scaled gradient at step ${count(this.#read.sampled.step)}, the newest sample.` : "Not in the newest sample.";
-    const numbers = NUMBERS.map(({ name, definition, section = "", cell }) => {
-      return html`<div><dt>${definition ? term(name, definition, section) : name}</dt><dd>${row && cell(row)}</dd></div>`;
-    });
-    render(
-      html`
-        <header>
-          <h3 tabindex="-1">${dotted(this.#shown)}</h3>
-          <button type="button" ?hidden=${module === null} @click=${() => this.#searchModule()}>Show all of ${module}</button>
-          <button type="button" aria-label="Close this parameter" @click=${() => this.#choose(null)}>Close</button>
-        </header>
-        <p class="caption" role="status">${this.#read && words}</p>
-        <dl class="facts">${row && numbers}</dl>
-        <p class="blamed">${this.#read && this.#blame(this.#read.skips)}</p>
-        ${this.#panels}
-      `,
-      this.element,
-    );
-  }
-
-  /** @param {{skips: Skip[], next: string | null} | null} found the newest skips with this parameter as a culprit */
-  #blame(found) {
-    const steps = [...new Set((found?.skips ?? []).map(({ step }) => step))];
-    const many = `${found?.next ? "more than " : ""}${plural(steps.length, "skip")}`;
-    const buttons = steps.map((step, place) => {
-      const go = () => this.onView(about(this.charts.view, step));
-      return html`${place ? ", " : ""}<button type="button" class="opens" @click=${go}>${count(step)}</button>`;
-    });
-    return [term("Culprit", PARAMETERS.culprit.definition, PARAMETERS.culprit.section), steps.length ? ` in ${many}, the newest at step ` : " in no skips.", buttons];
-  }
-
-  /** @param {string | null} parameter */
-  #choose(parameter) {
-    this.onView({ ...this.charts.view, parameter });
-  }
-
-  #searchModule() {
-    const { view } = this.charts;
-    const module = view.parameter === null ? null : moduleOf(view.parameter);
-    if (module !== null) this.onView({ ...view, choices: { ...view.choices, search: `${module}.*` } });
-  }
-
-  /** @param {KeyboardEvent} event */
-  #key(event) {
-    if (event.key !== "Escape" || event.defaultPrevented) return;
-    event.preventDefault();
-    this.#choose(null);
-  }
+/** @param {ParameterRow} row */
+function lostOf({ inf, nan }) {
+  return inf + nan ? `${count(inf)}, ${count(nan)}` : "0";
 }
 
 /** The module of a parameter; null for a parameter of the model itself. @param {string} parameter */

@@ -54,7 +54,7 @@ export function draw(element, figure) {
     if (!element.isConnected) return;
     const { data, layout } = figure();
     const before = isDrawn(element);
-    await withoutEvents(element, () => Plotly.react(element, data, /** @type {object} */ (layout), CONFIG));
+    await withoutEvents(element, () => Plotly.react(element, /** @type {object[]} */ (data), /** @type {object} */ (layout), CONFIG));
     if (!before) new ResizeObserver(() => fit(element, Plotly)).observe(element);
   });
 }
@@ -95,8 +95,8 @@ function queued(work) {
 /** A figure's image as a data: URL. @type {(figure: Figure, format: "png" | "svg") => Promise<string>} */
 export async function picture({ data, layout }, format) {
   const Plotly = await load();
-  const { width, height } = /** @type {{width: number, height: number}} */ (/** @type {unknown} */ (layout));
-  return Plotly.toImage({ data, layout: /** @type {object} */ (layout) }, { format, width, height, scale: format === "png" ? 2 : 1 });
+  const { width = null, height } = layout;
+  return Plotly.toImage({ data: /** @type {object[]} */ (data), layout: /** @type {object} */ (layout) }, { format, width, height, scale: format === "png" ? 2 : 1 });
 }
 
 /** @param {HTMLElement} element */
@@ -104,18 +104,16 @@ export function clear(element) {
   if (isDrawn(element)) window.Plotly?.purge(element);
 }
 
-/** Report what the reader does to a drawn chart.
- * @param {HTMLElement} element
- * @param {{onZoom: (range: PlotRange) => void, onReset: () => void, onClick: (point: Point) => void}} listener */
-export function listen(element, { onZoom, onReset, onClick }) {
+/** Report what the reader does to a drawn chart. @type {(element: HTMLElement, panel: Panel, charts: ChartActions) => void} */
+export function listen(element, panel, charts) {
   if (!("on" in element) || typeof element.on !== "function") return;
   element.on("plotly_relayout", (/** @type {Record<string, number | string | undefined>} */ change) => {
     const { "xaxis.range[0]": low, "xaxis.range[1]": high } = change;
-    if (low !== undefined && high !== undefined && !quiet.has(element)) onZoom([low, high]);
+    if (low !== undefined && high !== undefined && !quiet.has(element)) charts.zoom(panel, [low, high]);
   });
-  element.on("plotly_doubleclick", onReset);
+  element.on("plotly_doubleclick", () => charts.show(null));
   element.on("plotly_click", (/** @type {{points: Point[]}} */ { points: [point] }) => {
-    if (point) onClick(point);
+    if (point) charts.click(panel, point);
   });
 }
 

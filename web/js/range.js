@@ -120,33 +120,24 @@ export function pagesOf(first, after, size) {
 /** Updates (or microseconds) shown around a step, if the whole run was shown before. */
 const ABOUT = { step: 50, time: 10_000_000 };
 
-export class SkipFinder {
+/** Make a search for the next or previous skip of a run. It gives a view around the skip, or null if there is none, and
+ * rejects if the server does not answer.
+ * @param {string} path the run's @returns {(view: View, side: "after" | "before") => Promise<View | null>} */
+export function skipFinder(path) {
   /** The skip found last: its step, and its place along x. */
-  #last = { step: -1, at: -1 };
-
-  /** @param {string} run its API path */
-  constructor(run) {
-    this.path = `${run}/skips/nearest`;
-  }
-
-  /** Return a view around the next or previous skip; null if there is none. Rejects if the server does not answer.
-   * @type {(view: View, side: "after" | "before") => Promise<View | null>} */
-  async find(view, side) {
-    const query = new URLSearchParams({ side, ...this.#from(view, side), ...(view.stream === null ? {} : { stream: view.stream }) });
-    const { step, time } = /** @type {{step: number | null, time: number | null}} */ (await get(`${this.path}?${query}`));
+  let last = { step: -1, at: -1 };
+  return async (view, side) => {
+    // Search from the mark, else from an end of the range.
+    const from = view.at ?? (side === "before" ? view.stop : view.start ? view.start - 1 : null);
+    const known = view.x === "user" || from === null ? {} : { [view.x]: String(from) };
+    const place = view.at === last.at ? { step: String(last.step) } : known;
+    const query = new URLSearchParams({ side, ...place, ...(view.stream === null ? {} : { stream: view.stream }) });
+    const { step, time } = /** @type {{step: number | null, time: number | null}} */ (await get(`${path}/skips/nearest?${query}`));
     if (step === null || time === null) return null;
     const x = view.x === "time" ? "time" : "step";
     const length = view.x === x && view.start !== null && view.stop !== null ? view.stop - view.start : ABOUT[x];
     const at = x === "time" ? time : step;
-    this.#last = { step, at };
+    last = { step, at };
     return { ...view, x, follow: null, at, ...around(at, length) };
-  }
-
-  /** The step or time to search from: the mark, else an end of the range.
-   * @type {(view: View, side: "after" | "before") => Record<string, string>} */
-  #from({ x, start, stop, at }, side) {
-    if (at === this.#last.at) return { step: String(this.#last.step) };
-    const from = at ?? (side === "before" ? stop : start ? start - 1 : null);
-    return x === "user" || from === null ? {} : { [x]: String(from) };
-  }
+  };
 }

@@ -20,11 +20,9 @@ function column(values) {
 /** Read each trace at a spot. Null reads the newest points, and skips bars and markers.
  * @type {(figure: Figure, spot: Spot | null) => Reading[]} */
 export function readAt(figure, spot) {
-  const { yaxis } = /** @type {{yaxis?: Axis}} */ (figure.layout);
-  return figure.data.flatMap((each) => {
-    const trace = /** @type {Trace} */ (each);
+  return figure.data.flatMap((trace) => {
     if (trace.hoverinfo === "skip") return [];
-    const point = trace.type === "heatmap" ? cellAt(trace, spot, yaxis) : pointAt(trace, spot);
+    const point = trace.type === "heatmap" ? cellAt(trace, spot, figure.layout.yaxis) : pointAt(trace, spot);
     const words = point && wordsOf(trace, point);
     const colour = trace.line?.color ?? trace.marker?.color ?? "";
     // Some bars have a colour each.
@@ -34,7 +32,7 @@ export function readAt(figure, spot) {
 
 /** A place along x in words, as the axis has them. @param {Figure} figure @param {number} x */
 export function placeWords({ layout }, x) {
-  const { unifiedhovertitle } = /** @type {Axis} */ (layout.xaxis ?? {});
+  const { unifiedhovertitle } = layout.xaxis ?? {};
   return unifiedhovertitle ? filled(unifiedhovertitle.text, { x }) : "";
 }
 
@@ -98,9 +96,7 @@ function said(value, format) {
   if (format.endsWith("%")) return percent(value);
   const digits = Number(/\.(\d+)/.exec(format)?.[1] ?? 0);
   if (format.endsWith("g")) return String(Number(value.toPrecision(digits)));
-  const [whole = "", fraction = ""] = value.toFixed(digits).split(".");
-  const rest = fraction.replace(/0+$/, "");
-  return count(Number(whole)) + (rest && `.${rest}`);
+  return count(Number(value.toFixed(digits)));
 }
 
 /** @param {string} words with the HTML that Plotly understands */
@@ -138,7 +134,7 @@ export class Readout {
   /** Reserve the rows that the values take at a step, so that the plot below does not move under the pointer. A hidden
    * row keeps what it has. */
   #reserve() {
-    const [, x = null] = /** @type {Axis} */ (this.#figure?.layout.xaxis ?? {}).range ?? [];
+    const [, x = null] = this.#figure?.layout.xaxis?.range ?? [];
     this.element.style.minHeight = "";
     this.#write(x === null ? null : { x, up: 0.5 });
     this.element.style.minHeight = `${this.element.offsetHeight}px`;
@@ -158,7 +154,7 @@ export class Readout {
 
   #write(place = this.#pointed) {
     if (!this.#figure) return;
-    const { range, fixedrange, unifiedhovertitle } = /** @type {Axis} */ (this.#figure.layout.xaxis ?? {});
+    const { range, fixedrange, unifiedhovertitle } = this.#figure.layout.xaxis ?? {};
     if (!range) return;
     const [low, high] = range;
     const within = (/** @type {number | null | undefined} */ x) => (x != null && low <= x && x <= high ? x : null);

@@ -29,7 +29,7 @@ function draw(roles, figures) {
 async function drawIn(place, roles, figure) {
   try {
     const { data, layout } = resolve(figure, roles);
-    await window.Plotly?.react(place, data, /** @type {object} */ (layout), CONFIG);
+    await window.Plotly?.react(place, /** @type {object[]} */ (data), /** @type {object} */ (layout), CONFIG);
   } catch (error) {
     place.textContent = `Not drawn: ${error instanceof Error ? error.message : String(error)}`;
   }

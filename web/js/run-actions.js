@@ -3,9 +3,9 @@
 import { mayChange } from "./account.js";
 import { succeeded } from "./browser.js";
 import { MOST } from "./compare.js";
-import { h, html, render } from "./dom.js";
+import { h, html, openDialog, render } from "./dom.js";
 import { plural } from "./format.js";
-import { Refused, send } from "./server.js";
+import { pathOf, Refused, send, wordsOf } from "./server.js";
 
 const NAMED_MAX = 8;
 
@@ -19,18 +19,13 @@ export function runActions(run, onChange, onDeleted) {
   </p>`;
 }
 
-/** @param {Pick<Summary, "run_id">} run */
-export function pathOf({ run_id }) {
-  return `/runs/${encodeURIComponent(run_id)}`;
-}
-
 /** @param {boolean} archived @returns {RunChange} */
 function archiving(archived) {
-  return (run) => send("PATCH", pathOf(run), { archived });
+  return (run) => send("PATCH", pathOf(run.run_id), { archived });
 }
 
 /** Confirm a deletion in a dialog. @param {Summary[]} runs @param {(work: RunChange) => void} onAnswer */
-export function remove(runs, onAnswer) {
+function remove(runs, onAnswer) {
   const named = runs.slice(0, NAMED_MAX).map((run) => html`<li><bdi>${run.name}</bdi> · ${run.project} · ${plural(run.updates, "step")}</li>`);
   const more = runs.length - named.length;
   const words = html`
@@ -38,11 +33,11 @@ export function remove(runs, onAnswer) {
     <p ?hidden=${more === 0}>and ${plural(more, "other")}.</p>
     <p>This cannot be undone. The server discards records of this run that still arrive.</p>
   `;
-  ask(`Delete ${plural(runs.length, "run")}?`, words, "Delete", () => onAnswer((run) => send("DELETE", pathOf(run))));
+  ask(`Delete ${plural(runs.length, "run")}?`, words, "Delete", () => onAnswer((run) => send("DELETE", pathOf(run.run_id))));
 }
 
 /** Edit a run's name and tags in a dialog. @param {Summary} run @param {(work: RunChange) => void} onAnswer */
-export function edit(run, onAnswer) {
+function edit(run, onAnswer) {
   const written = run.tags.join(", ");
   const fields = html`
     <label>Name<input name="name" .value=${run.name} maxlength="256" required dir="auto"></label>
@@ -52,30 +47,26 @@ export function edit(run, onAnswer) {
     const tags = String(form.get("tags"));
     // A tag may have a comma, so tags that were not changed are not sent.
     const changed = tags !== written && { tags: [...new Set(tags.split(",").map((tag) => tag.trim()).filter(Boolean))] };
-    onAnswer((edited) => send("PATCH", pathOf(edited), { name: form.get("name"), ...changed }));
+    onAnswer((edited) => send("PATCH", pathOf(edited.run_id), { name: form.get("name"), ...changed }));
   });
 }
 
-/** Open a dialog, and call `answered` if its button `deed` closes it.
+/** Ask in a dialog, and call `answered` if its button `deed` closes it. That is the form's only submit button, which Enter
+ * in a field presses. Escape gives no value.
  * @type {(title: string, content: TemplateResult, deed: string, answered: (form: FormData) => void) => void} */
 function ask(title, content, deed, answered) {
-  const dialog = document.body.appendChild(h("dialog", { class: "asking", "aria-label": title }));
-  dialog.addEventListener("close", () => {
-    dialog.remove();
+  const cancel = (/** @type {Told} */ { currentTarget }) => currentTarget.closest("dialog")?.close();
+  const form = html`<form method="dialog">
+    <h2>${title}</h2>
+    ${content}
+    <p class="answers"><button type="button" @click=${cancel}>Cancel</button><button value="do" class="deed">${deed}</button></p>
+  </form>`;
+  openDialog({ class: "asking", "aria-label": title }, form, (dialog) => {
     if (dialog.returnValue === "do") answered(new FormData(dialog.querySelector("form") ?? undefined));
   });
-  // The form's only submit button, which Enter in a field presses, closes the dialog with its value. Escape gives none.
-  render(
-    html`<form method="dialog">
-      <h2>${title}</h2>
-      ${content}
-      <p class="answers"><button type="button" @click=${() => dialog.close()}>Cancel</button><button value="do" class="deed">${deed}</button></p>
-    </form>`,
-    dialog,
-  );
-  dialog.showModal();
 }
 
+/** The bar of what the reader can do with the selected runs: compare, rename and tag, archive, delete. */
 export class Actions {
   /** @type {Map<string, Summary>} */
   chosen = new Map();
@@ -134,7 +125,7 @@ export class Actions {
       }
       this.clear();
     } catch (error) {
-      this.#describe(`Action failed: ${error instanceof Error ? error.message : error}`);
+      this.#describe(`Action failed: ${wordsOf(error)}`);
       this.onChange();
     }
   }

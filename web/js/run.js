@@ -1,72 +1,32 @@
 // The page of one run: findings, numbers, main charts, and the rest in tabs. It follows the run while it trains.
 
-import { mayChange } from "./account.js";
 import { chosen } from "./address.js";
 import { toast } from "./browser.js";
 import { Charts } from "./charts.js";
-import { badge, h, html, mark, nothing, notices, render, renderForm, select } from "./dom.js";
+import { badge, h, html, nothing, notices, render, renderForm, select } from "./dom.js";
 import { Findings } from "./findings.js";
 import { moment } from "./format.js";
 import { elapsed, health, rankField, recording, tiles } from "./numbers.js";
 import { paced } from "./pace.js";
 import { Drawer, Parameters } from "./parameters.js";
-import { SkipFinder } from "./range.js";
-import { pathOf, runActions } from "./run-actions.js";
-import { get, Refused } from "./server.js";
+import { skipFinder } from "./range.js";
+import { runActions } from "./run-actions.js";
+import { get, pathOf, Refused } from "./server.js";
 import { eventLedger, skipLedger } from "./step-tables.js";
 import { FormatWindow, Simulate, WhatIf } from "./what-if.js";
 import { chartsIn } from "./words.js";
 
+const DRAWER_MS = 1000;
+const TABLES_MS = 2000;
+const FINDINGS_MS = 5000;
+
 /** The tab that a key leads to. @type {Record<string, (place: number, tabs: number) => number>} */
-const MOVES = {
+const KEYS = {
   ArrowRight: (place, tabs) => (place + 1) % tabs,
   ArrowLeft: (place, tabs) => (place + tabs - 1) % tabs,
   Home: () => 0,
   End: (_, tabs) => tabs - 1,
 };
-
-export class Tabs {
-  #tabs;
-  #panels;
-
-  /** @param {string} label @param {[name: string, words: string, content: HTMLElement[]][]} tabs
-   * @param {(name: string) => void} onChoose */
-  constructor(label, tabs, onChoose) {
-    this.names = tabs.map(([name]) => name);
-    this.onChoose = onChoose;
-    this.#tabs = tabs.map(([name, words]) =>
-      h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": `in-${name}`, onclick: () => onChoose(name) }, words),
-    );
-    this.#panels = tabs.map(([name, , content]) => h("div", { role: "tabpanel", id: `in-${name}`, "aria-labelledby": `tab-${name}` }, ...content));
-    const list = h("div", { role: "tablist", "aria-label": label, onkeydown: (event) => this.#press(event) }, ...this.#tabs);
-    this.element = h("div", { class: "tabs" }, list, ...this.#panels);
-  }
-
-  /** Show a tab; the first if there is none of that name. @param {string} name */
-  show(name) {
-    const place = Math.max(0, this.names.indexOf(name));
-    this.shown = this.names[place] ?? "";
-    this.#tabs.forEach((tab, index) => {
-      mark(tab, "aria-selected", String(index === place));
-      tab.tabIndex = index === place ? 0 : -1;
-    });
-    this.#panels.forEach((panel, index) => (panel.hidden = index !== place));
-  }
-
-  /** @param {KeyboardEvent} event */
-  #press(event) {
-    const move = event.ctrlKey || event.altKey || event.metaKey ? undefined : MOVES[event.key];
-    const to = move?.(this.#tabs.findIndex((tab) => tab === document.activeElement), this.#tabs.length);
-    if (to === undefined) return;
-    event.preventDefault();
-    this.onChoose(this.names[to] ?? "");
-    this.#tabs[to]?.focus({ preventScroll: true });
-  }
-}
-
-const DRAWER_MS = 1000;
-const TABLES_MS = 2000;
-const FINDINGS_MS = 5000;
 
 export class Run {
   element = h("article", { class: "run" });
@@ -76,73 +36,71 @@ export class Run {
   #ownSteps = false;
   #judged = "";
 
-  /** @param {string} id @param {View} view @param {{onView: (view: View) => void, onTrouble: () => void, onDeleted: () => void}} listener */
-  constructor(id, view, { onView, onTrouble, onDeleted }) {
-    this.id = id;
-    this.path = pathOf({ run_id: id });
-    this.follows = [id];
-    this.onView = onView;
-    this.onTrouble = onTrouble;
-    this.onDeleted = onDeleted;
-    this.readTables = paced(() => this.#tables(), TABLES_MS);
-    this.readFindings = paced(() => this.#diagnosis(), FINDINGS_MS);
-    this.readDrawer = paced(() => this.#refreshDrawer(), DRAWER_MS);
-    const page = { view: () => this.charts.view, onView: (/** @type {View} */ next) => this.#show(next) };
-    this.charts = new Charts(id, view, { onView: page.onView, onTrouble });
-    this.skips = skipLedger(id, page);
-    this.events = eventLedger(id, page);
-    this.parameters = new Parameters(id, page);
-    this.nearest = new SkipFinder(this.path);
-    this.findings = new Findings(id, (finding, range) => this.#showFinding(finding, range), () => void this.#again());
-    const chart = (/** @type {string} */ name) => this.charts.panel(name).element;
-    this.rankCharts = chart("ranks");
-    const [whatif, simulated, exponents] = [chart("whatif"), chart("simulated"), chart("exponents")];
-    this.drawer = new Drawer(this.charts, onView);
-    this.scales = new WhatIf(this.charts, onView);
-    const policies = new Simulate(id, this.charts, onView);
-    const others = (/** @type {string} */ tab) => chartsIn(tab).filter((name) => !this.charts.panelOf(name)).map(chart);
-    this.tabs = new Tabs(
-      "Run details",
-      [
-        ["gradients", "Gradients by layer", [chart("parameters"), this.drawer.element, ...others("gradients"), this.parameters.element]],
-        ["activations", "Activations", others("activations")],
-        ["whatif", "What-if and simulator", [whatif, this.scales.element, simulated, policies.element, ...others("whatif")]],
-        ["skips", "Skipped steps", [this.skips.element]],
-        ["events", "Events", [this.events.element]],
-        ["system", "System", [this.#recording, this.rankCharts, ...others("system")]],
-      ],
-      (name) => this.#open(name),
-    );
-    this.below = h("div", {}, exponents, new FormatWindow(this.charts).element, this.tabs.element);
+  /** @param {Extract<Address, {page: "run"}>} address @param {Host} host */
+  constructor(address, host) {
+    this.id = address.run;
+    this.path = pathOf(this.id);
+    this.follows = [this.id];
+    this.host = host;
+    this.readTables = paced(() => this.#attempt(() => this.#tables()), TABLES_MS);
+    this.readFindings = paced(() => this.#attempt(() => this.#diagnosis()), FINDINGS_MS);
+    this.readDrawer = paced(() => this.#attempt(() => this.drawer.refresh(this.#run)), DRAWER_MS);
+    this.charts = new Charts(address.view, { at: this.path, onView: (view) => this.#show(view), onTrouble: host.onTrouble });
+    this.skips = skipLedger(this.path, this.charts);
+    this.events = eventLedger(this.path, this.charts);
+    this.parameters = new Parameters(this.path, this.charts);
+    this.nearestSkip = skipFinder(this.path);
+    this.findings = new Findings(this.id, (finding, range) => this.#showFinding(finding, range), () => void this.#again());
+    this.drawer = new Drawer(this.path, this.charts, (view) => this.#look(view));
+    this.scales = new WhatIf(this.charts);
+    this.window = new FormatWindow(this.charts);
+    this.tabs = this.#tabs();
     this.charts.trackPointer(this.element);
-    this.#showTab(view);
     this.#draw();
+  }
+
+  /** Each tab with its content. The first is shown if the address names none. @returns {[name: string, words: string, content: HTMLElement[]][]} */
+  #tabs() {
+    const chart = (/** @type {string} */ name) => this.charts.panel(name).element;
+    const others = (/** @type {string} */ tab) => chartsIn(tab).filter((name) => !this.charts.has(name)).map(chart);
+    const policies = new Simulate(this.path, this.charts).element;
+    return [
+      ["gradients", "Gradients by layer", [chart("parameters"), this.drawer.element, ...others("gradients"), this.parameters.element]],
+      ["activations", "Activations", others("activations")],
+      ["whatif", "What-if and simulator", [chart("whatif"), this.scales.element, chart("simulated"), policies, ...others("whatif")]],
+      ["skips", "Skipped steps", [this.skips.element]],
+      ["events", "Events", [this.events.element]],
+      ["system", "System", [this.#recording, chart("ranks"), ...others("system")]],
+    ];
+  }
+
+  get #tab() {
+    const asked = this.charts.view.choices["tab"];
+    return this.tabs.find(([name]) => name === asked)?.[0] ?? "gradients";
+  }
+
+  /** @param {View} view */
+  #look(view) {
+    this.host.go({ page: "run", run: this.id, view });
   }
 
   /** Go to a view. A newly chosen parameter opens the tab of gradients. @param {View} view */
   #show(view) {
     const before = this.charts.view;
     if (view.at !== null && view.at !== before.at) this.#goTo(view);
-    else if (view.parameter === null || view.parameter === before.parameter) this.onView(view);
-    else this.onView(inTab(view, "gradients"));
+    else if (view.parameter === null || view.parameter === before.parameter) this.#look(view);
+    else this.#look(inTab(view, "gradients"));
   }
 
   /** Go to a view, and scroll to the charts. @param {View} view */
   #goTo(view) {
-    this.onView(view);
+    this.#look(view);
     this.charts.element.scrollIntoView({ behavior: "smooth", block: "nearest" });
   }
 
   /** @param {string} tab */
   #open(tab) {
-    this.onView(inTab(this.charts.view, tab));
-  }
-
-  /** Show the view's tab, and refresh its table. @param {View} view */
-  #showTab(view) {
-    const before = this.tabs.shown;
-    this.tabs.show(view.choices["tab"] ?? "");
-    if (this.#run && this.tabs.shown !== before) this.readTables();
+    this.#look(inTab(this.charts.view, tab));
   }
 
   get title() {
@@ -157,7 +115,7 @@ export class Run {
     await logged;
     const run = /** @type {Detail} */ (summary);
     this.#run = run;
-    this.findings.setRun(run, mayChange(run));
+    this.findings.setRun(run);
     this.tick();
     this.charts.refresh();
     this.readDrawer();
@@ -167,8 +125,17 @@ export class Run {
     this.#judged = judged;
   }
 
+  /** Do the work, or if the server does not answer, check the connection. @param {() => Promise<unknown>} work */
+  async #attempt(work) {
+    try {
+      await work();
+    } catch (error) {
+      if (!(error instanceof Refused)) this.host.onTrouble();
+    }
+  }
+
   async #again() {
-    await this.refresh().catch(() => this.onTrouble());
+    await this.#attempt(() => this.refresh());
   }
 
   /** Request charts of new updates at once, except before the first summary. @param {Advance[]} advances */
@@ -181,8 +148,6 @@ export class Run {
     if (!this.#run) return;
     this.#draw();
     this.charts.setSummary(this.#run);
-    // A single rank has nothing to be compared with.
-    this.rankCharts.hidden = this.#run.ranks < 2;
   }
 
   #draw() {
@@ -190,6 +155,8 @@ export class Run {
     const about = run && html`<bdi>${run.project}</bdi> · <bdi>${run.owner}</bdi> · <span>started ${moment(run.started)} · ${elapsed(run)}</span>`;
     const description = run?.identity.config["description"];
     const words = typeof description === "string" ? description : nothing;
+    // A single rank has nothing to be compared with.
+    if (run) this.charts.panel("ranks").element.hidden = run.ranks < 2;
     render(recording(run), this.#recording);
     renderForm(
       html`
@@ -198,19 +165,50 @@ export class Run {
           <p role="status" class="state">${run && badge(run.status)}</p>
           ${health(run, () => this.#open("system"))}
           ${run && this.#streams(run)}
-          ${run && rankField(run, this.charts.view, (rank) => this.onView({ ...this.charts.view, rank }))}
+          ${run && rankField(run, this.charts.view, (rank) => this.#look({ ...this.charts.view, rank }))}
           <p class="about">${about}</p>
-          ${run && runActions(run, () => void this.#again(), this.onDeleted)}
+          ${run && runActions(run, () => void this.#again(), () => this.host.go({ page: "list", filters: {} }))}
         </header>
         <p class="description" dir="auto" title=${words} ?hidden=${words === nothing}>${words}</p>
         ${this.findings.element}
         ${notices(this.findings.notices)}
         ${tiles(run)}
-        <div class="overview">${this.charts.element}${this.below}</div>
+        <div class="overview">
+          ${this.charts.element}
+          <div>${this.charts.panel("exponents").element}${this.window.element}${this.#tabbed()}</div>
+        </div>
       `,
       this.element,
       ":scope > header select",
     );
+  }
+
+  /** The tabs. What is in hidden ones is not on the screen, so it fetches nothing. */
+  #tabbed() {
+    const shown = this.#tab;
+    const tabs = this.tabs.map(([name, words]) => {
+      const open = () => this.#open(name);
+      return html`<button type="button" role="tab" id=${`tab-${name}`} aria-controls=${`in-${name}`} aria-selected=${name === shown}
+        tabindex=${name === shown ? 0 : -1} @click=${open}>${words}</button>`;
+    });
+    const panels = this.tabs.map(([name, , content]) => {
+      return html`<div role="tabpanel" id=${`in-${name}`} aria-labelledby=${`tab-${name}`} ?hidden=${name !== shown}>${content}</div>`;
+    });
+    return html`<div class="tabs">
+      <div role="tablist" aria-label="Run details" @keydown=${(/** @type {KeyboardEvent} */ event) => this.#press(event)}>${tabs}</div>
+      ${panels}
+    </div>`;
+  }
+
+  /** @param {KeyboardEvent} event on a tab */
+  #press(event) {
+    const move = event.ctrlKey || event.altKey || event.metaKey ? undefined : KEYS[event.key];
+    const to = move?.(this.tabs.findIndex(([name]) => `tab-${name}` === document.activeElement?.id), this.tabs.length);
+    const [name] = this.tabs[to ?? -1] ?? [];
+    if (name === undefined) return;
+    event.preventDefault();
+    this.#open(name);
+    document.getElementById(`tab-${name}`)?.focus({ preventScroll: true });
   }
 
   /** @param {Summary} run */
@@ -224,44 +222,37 @@ export class Run {
       options: [...scalers].reverse().map(([scaler, stream]) => [stream, scaler]),
       chosen: scalers.get(shown?.scaler ?? "") ?? "",
       hidden: scalers.size < 2,
-      onChoose: (stream) => this.onView({ ...this.charts.view, stream }),
+      onChoose: (stream) => this.#look({ ...this.charts.view, stream }),
     });
   }
 
   /** Run a command. Return false if it is not for this page. @param {Command} command */
   act(command) {
-    if (command === "next" || command === "previous") void this.#goToSkip(command === "next" ? "after" : "before");
+    if (command === "next" || command === "previous") void this.#attempt(() => this.#goToSkip(command === "next" ? "after" : "before"));
     else return this.charts.act(command);
     return true;
   }
 
   /** @param {"after" | "before"} side */
   async #goToSkip(side) {
-    try {
-      const view = await this.nearest.find(this.charts.view, side);
-      if (view) this.#goTo(view);
-      else toast(side === "after" ? "No later skip" : "No earlier skip");
-    } catch {
-      this.onTrouble();
-    }
+    const view = await this.nearestSkip(this.charts.view, side);
+    if (view) this.#goTo(view);
+    else toast(side === "after" ? "No later skip" : "No earlier skip");
   }
 
   /** Show another view of this run. @param {Address} address */
   look(address) {
     if (address.page !== "run" || address.run !== this.id) return false;
     const { view } = address;
-    const before = this.charts.view;
+    const [before, tab] = [this.charts.view, this.#tab];
     this.charts.look(view);
-    this.drawer.look(view);
-    this.#showTab(view);
+    this.drawer.look();
+    this.#draw();
     this.readDrawer();
-    for (const table of [this.skips, this.events, this.parameters]) table.point();
-    if (view.stream !== before.stream || view.choices["search"] !== before.choices["search"]) this.readTables();
+    for (const { table } of [this.skips, this.events, this.parameters]) table.point();
+    const changed = view.stream !== before.stream || view.choices["search"] !== before.choices["search"];
+    if (changed || (this.#run && tab !== this.#tab)) this.readTables();
     return true;
-  }
-
-  recolour() {
-    void this.charts.recolour();
   }
 
   close() {
@@ -269,31 +260,21 @@ export class Run {
     for (const each of [this.scales, this.drawer, this.charts]) each.close();
   }
 
-  async #refreshDrawer() {
-    if (this.#run) await this.drawer.refresh(this.#run, this.charts.view).catch(() => this.onTrouble());
-  }
-
   /** Refresh the table of the open tab only. */
   async #tables() {
-    const { shown } = this.tabs;
-    try {
-      if (shown === "skips") await this.skips.refresh();
-      if (shown === "events") await this.events.refresh();
-      if (shown === "gradients") await this.parameters.refresh((this.#run?.sampled_updates ?? 0) > 0);
-      if (!this.#ownSteps) await this.#readLogged();
-    } catch (error) {
-      if (!(error instanceof Refused)) this.onTrouble();
-    }
+    const tab = this.#tab;
+    if (tab === "skips") await this.skips.refresh();
+    if (tab === "events") await this.events.refresh();
+    if (tab === "gradients") await this.parameters.refresh((this.#run?.sampled_updates ?? 0) > 0);
+    if (!this.#ownSteps) await this.#readLogged();
   }
 
   async #diagnosis() {
-    try {
-      await this.findings.refresh(this.#run);
-      this.tick();
-    } catch (error) {
+    await this.findings.refresh().catch((error) => {
       this.#judged = "";
-      if (!(error instanceof Refused)) this.onTrouble();
-    }
+      throw error;
+    });
+    this.tick();
   }
 
   /** Show a finding's steps and scaler in the charts. @type {(finding: Finding, range: Span) => void} */

@@ -19,23 +19,22 @@ export function fileName(parts, ending) {
 
 /** A row for each point: series, x, y, a heatmap's value, and the text. @param {Figure} figure */
 export function csvOf({ data, layout }) {
-  const axis = /** @type {{title?: {text?: string}, type?: string} | undefined} */ (layout.xaxis);
+  const axis = layout.xaxis;
   const dated = axis?.type === "date";
   const zone = layout.meta.zone ?? 0;
-  const rows = data.flatMap((trace) => rowsOf(/** @type {Record<string, unknown>} */ (trace), dated ? zone : null));
+  const rows = data.flatMap((trace) => rowsOf(trace, dated ? zone : null));
   return [["series", dated ? "time (UTC)" : (axis?.title?.text ?? "x"), "y", "value", "words"], ...rows].map((row) => row.map(cell).join(",") + "\r\n").join("");
 }
 
 /** The figure with its words above it, on a background of its own.
- * @type {(figure: Figure, run: string, ground: string, width: number) => object} */
+ * @type {(figure: Figure, run: string, ground: string, width: number) => Figure} */
 export function framed({ data, layout }, run, ground, width) {
-  const margin = /** @type {{t?: number}} */ (layout.margin ?? {});
   const caption = lines(layout.meta.caption ?? "", Math.floor((width - 32) / LETTER_PIXELS));
   const head = HEAD_PIXELS + LINE_PIXELS * caption.length;
   const words = [`<b>${escapeMarkup(layout.meta.title)}</b>${run && ` · ${escapeMarkup(run)}`}`, ...caption.map((line) => `<span style="font-size:12px">${escapeMarkup(line)}</span>`)];
   const title = { text: words.join("<br>"), x: 0, xref: "container", xanchor: "left", y: 1, yref: "container", yanchor: "top", pad: { l: 16, t: 18 }, font: { size: 14, color: "role:ink" } };
-  const height = Number(layout.height) + head;
-  return { data, layout: { ...layout, title, width, height, paper_bgcolor: ground, margin: { ...margin, t: (margin.t ?? 0) + head } } };
+  const height = layout.height + head;
+  return { data, layout: { ...layout, title, width, height, paper_bgcolor: ground, margin: { ...layout.margin, t: (layout.margin?.t ?? 0) + head } } };
 }
 
 /** A column, unpacked if need be; a list of rows if it has two dimensions. @type {(values: unknown) => unknown[]} */
@@ -55,7 +54,7 @@ export function unpacked(values) {
   return Array.from({ length: numbers.length / across }, (_, row) => numbers.slice(row * across, (row + 1) * across));
 }
 
-/** @param {Record<string, unknown>} trace @param {number | null} zone minutes east of UTC if x are dates, else null */
+/** @param {Trace} trace @param {number | null} zone minutes east of UTC if x are dates, else null */
 function rowsOf({ name, x, y, z, text }, zone) {
   const [across, up, words] = [unpacked(x), unpacked(y), unpacked(text)];
   const at = (/** @type {number} */ index) => (zone === null ? across[index] : dateOf(across[index], zone));

@@ -1,74 +1,7 @@
 // Calls to the server: its addresses, the browser's session, an ETag cache, and errors.
 
+// The server's root, whatever path a proxy gives it: this module is at js/VERSION/server.js below it.
 const ROOT = new URL("../..", import.meta.url);
-
-/** The URL of a path on the server. @param {string} path without a leading slash */
-export function urlOf(path) {
-  return new URL(path, ROOT).href;
-}
-
-/** @type {string | null} */
-let secret = null;
-/** @type {(() => void)[]} */
-const refused = [];
-
-/** Headers for every call. @returns {Record<string, string>} */
-function credentials() {
-  return secret === null ? {} : { Authorization: `Bearer ${secret}` };
-}
-
-/** @param {() => void} listener called whenever a call is refused for lack of a session */
-export function onRefused(listener) {
-  refused.push(listener);
-}
-
-/** Report that a call was answered with 401. */
-function reportUnauthorized() {
-  for (const listener of refused) listener();
-}
-
-/** Trade a one-time link, its code or the token for a session. Rejects with a message to show. @param {string} given */
-export async function signIn(given) {
-  const framed = window.parent !== window;
-  const response = await fetch(urlOf("login"), {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ key: loginKey(given), memory: framed }),
-    signal: AbortSignal.timeout(15_000),
-  }).catch(() => {
-    throw new Error("The server did not answer. Try again.");
-  });
-  const answer = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Error(answer.detail ?? `The server rejected the request: status ${response.status}.`);
-  if (framed) secret = answer.session;
-}
-
-/** End the session, here and in the browser's other tabs. Rejects if the server refuses or does not answer. */
-export async function signOut() {
-  const response = await fetch(urlOf("logout"), { method: "POST", headers: credentials(), signal: AbortSignal.timeout(15_000) });
-  // With status 401 the session had ended already.
-  if (!response.ok && response.status !== 401) throw new Error(`The server rejected the request: status ${response.status}.`);
-  secret = null;
-}
-
-/** Sign in with the code in the address, if any, and remove it from there. Never rejects. */
-export async function signInFromAddress() {
-  const [path = "", query = ""] = location.hash.split("?");
-  const options = new URLSearchParams(query);
-  const code = options.get("code");
-  if (code === null) return;
-  options.delete("code");
-  history.replaceState(null, "", (path || "#/") + (options.size ? `?${options}` : ""));
-  // If the code is invalid, the first call shows that, unless a cookie lets it in.
-  await signIn(code).catch(() => {});
-}
-
-/** The code in a link of `ampmon token link`, else the text itself. @param {string} given */
-export function loginKey(given) {
-  const words = given.trim();
-  return /[?&]code=([\w-]+)/.exec(words)?.[1] ?? words;
-}
-
 const HELD_MAX = 64;
 const WAIT_MS = 15_000;
 
@@ -83,20 +16,39 @@ export class Refused extends Error {
   }
 }
 
-/** A refusal in words. Other errors are rethrown. @param {unknown} error */
-export function refusalOf(error) {
-  if (!(error instanceof Refused)) throw error;
-  return `The server could not answer: ${error.message}`;
-}
-
 /** The server did not answer, or its answer broke off. */
 class Unreachable extends Error {}
 
 /** The session is missing or has expired. The page keeps its content and waits for a sign-in. */
 export class SignedOut extends Unreachable {}
 
+/** The session is a cookie, or in a frame, where third-party cookies are blocked, a secret in memory.
+ * @type {string | null} */
+let secret = null;
+let onSignedOut = () => {};
 /** @type {Map<string, {etag: string, value: unknown}>} the newest last */
 const held = new Map();
+
+/** The URL of a path on the server. @param {string} path without a leading slash */
+export function urlOf(path) {
+  return new URL(path, ROOT).href;
+}
+
+/** A run's path under /api/v1. @param {string} run */
+export function pathOf(run) {
+  return `/runs/${encodeURIComponent(run)}`;
+}
+
+/** What was thrown, in words. @param {unknown} error */
+export function wordsOf(error) {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** A refusal in words. Other errors are rethrown. @param {unknown} error */
+export function refusalOf(error) {
+  if (!(error instanceof Refused)) throw error;
+  return `The server could not answer: ${error.message}`;
+}
 
 /** GET a path under /api/v1: the same object as before if unchanged. @type {(path: string) => Promise<unknown>} */
 export async function get(path) {
@@ -121,15 +73,68 @@ export async function send(method, path, body) {
 
 /** Call a path under /api/v1 and return a good response or a 304. A `signal` replaces the timeout of 15 s.
  * @param {string} path @param {RequestInit & {headers?: Record<string, string>}} options */
-export async function call(path, { headers = {}, signal = AbortSignal.timeout(WAIT_MS), ...options }) {
-  const request = { ...options, signal, headers: { ...headers, ...credentials() }, cache: /** @type {const} */ ("no-store") };
-  const response = await fetch(urlOf(`api/v1${path}`), request).catch((error) => {
+export async function call(path, { headers = {}, ...options }) {
+  const own = { signal: AbortSignal.timeout(WAIT_MS), ...options, headers: { ...headers, ...credentials() } };
+  const response = await fetch(urlOf(`api/v1${path}`), { ...own, cache: "no-store" }).catch((error) => {
     throw new Unreachable(String(error));
   });
   if (response.ok || response.status === 304) return response;
   if (response.status !== 401) throw new Refused(await problem(response));
-  reportUnauthorized();
+  onSignedOut();
   throw new SignedOut("not signed in");
+}
+
+/** @param {() => void} listener called whenever a call is refused for lack of a session */
+export function whenSignedOut(listener) {
+  onSignedOut = listener;
+}
+
+/** Trade a one-time link, its code or the token for a session. Rejects with a message to show. @param {string} given */
+export async function signIn(given) {
+  const memory = window.parent !== window;
+  const headers = { "Content-Type": "application/json" };
+  const response = await post("login", { headers, body: JSON.stringify({ key: loginKey(given), memory }) }).catch(() => {
+    throw new Error("The server did not answer. Try again.");
+  });
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(answer.detail ?? `The server rejected the request: status ${response.status}.`);
+  if (memory) secret = answer.session;
+}
+
+/** End the session, here and in the browser's other tabs. Rejects if the server refuses or does not answer. */
+export async function signOut() {
+  const response = await post("logout", { headers: credentials() });
+  // With status 401 the session had ended already.
+  if (!response.ok && response.status !== 401) throw new Error(`The server rejected the request: status ${response.status}.`);
+  secret = null;
+}
+
+/** Sign in with the code in the address, if any, and remove it from there. Never rejects. */
+export async function signInFromAddress() {
+  const [path = "", query = ""] = location.hash.split("?");
+  const options = new URLSearchParams(query);
+  const code = options.get("code");
+  if (code === null) return;
+  options.delete("code");
+  history.replaceState(null, "", (path || "#/") + (options.size ? `?${options}` : ""));
+  // If the code is invalid, the first call shows that, unless a cookie lets it in.
+  await signIn(code).catch(() => {});
+}
+
+/** The code in a link of `ampmon token link`, else the text itself. @param {string} given */
+export function loginKey(given) {
+  const words = given.trim();
+  return /[?&]code=([\w-]+)/.exec(words)?.[1] ?? words;
+}
+
+/** @param {string} path outside the API @param {RequestInit} options */
+function post(path, options) {
+  return fetch(urlOf(path), { method: "POST", signal: AbortSignal.timeout(WAIT_MS), ...options });
+}
+
+/** @returns {Record<string, string>} */
+function credentials() {
+  return secret === null ? {} : { Authorization: `Bearer ${secret}` };
 }
 
 /** @param {Response} response @returns {Promise<unknown>} */
@@ -141,12 +146,8 @@ function read(response) {
 
 /** @param {Response} response @returns {Promise<Problem>} */
 async function problem(response) {
-  const plain = { title: response.statusText || `status ${response.status}`, status: response.status };
-  try {
-    return { ...plain, ...(await response.json()) };
-  } catch {
-    return plain;
-  }
+  const told = await response.json().catch(() => ({}));
+  return { title: response.statusText || `status ${response.status}`, status: response.status, ...told };
 }
 
 /** @param {string} path @param {string | null} etag @param {unknown} value */

@@ -3,9 +3,8 @@
 import { dotted, html, nothing } from "./dom.js";
 import { clock, count, plural, power, revived } from "./format.js";
 import { about } from "./range.js";
-import { pathOf } from "./run-actions.js";
 import { get } from "./server.js";
-import { Ledger, ROWS_MAX, Table } from "./table.js";
+import { Ledger, ROWS_MAX } from "./table.js";
 
 const NAMED = 4;
 const ORIGINS = { input: "the model's input", forward: "forward", loss: "the loss", backward: "backward" };
@@ -13,15 +12,6 @@ const LOSSES = { finite: "loss finite", overflowed: "loss finite, loss × scale 
 const ORDERS = { learned: "in backward order (measured)", assumed: "in backward order (estimated)" };
 /** @type {Record<string, string>} */
 const CAUSES = { inf: "✕ inf", nan: "◆ NaN", "inf+nan": "✕ inf, ◆ NaN" };
-
-/** @type {(page: Viewer) => Column<SharedSkip>[]} */
-const skipColumns = ({ view, onView }) => [
-  { name: "Step", number: true, opens: true, cell: (skip) => count(skip.step) },
-  { name: "Optimizer", cell: (skip) => [skip.optimizer, skip.ranks_words].filter(Boolean).join(", ") },
-  { name: "Cause", cell: causeOf },
-  { name: "First to overflow", cell: (skip) => culpritsOf(skip, (parameter) => onView({ ...view(), parameter })) },
-  { name: "Scale", tight: true, cell: movedScale },
-];
 
 /** @type {Column<HappenedEvent>[]} */
 const EVENT_COLUMNS = [
@@ -32,62 +22,73 @@ const EVENT_COLUMNS = [
   { name: "Details", cell: ({ detail }) => details(detail) },
 ];
 
-/** A table of steps. A click on a row moves the charts. @template {{step: number | null}} Row @extends {Ledger<Row>} */
-class StepLedger extends Ledger {
-  /** @param {string} run @param {{name: string, title: string, none: string, query?: string}} what @param {Column<Row>[]} columns
-   * @param {(row: Row) => string} key @param {Viewer} page */
-  constructor(run, { name, title, none, query = "" }, columns, key, page) {
-    const table = new Table(title, columns, key, { onRow: ({ step }) => step !== null && page.onView(about(page.view(), step)) });
-    super(name, title, table, async (limit) => {
-      /** @type {Row[]} */
-      const listed = [];
-      let cursor = "";
-      let next = null;
-      do {
-        const most = Math.min(limit - listed.length, ROWS_MAX);
-        const answer = await get(`${pathOf({ run_id: run })}/${name}?limit=${most}${query}${cursor}`);
-        const read = /** @type {Record<string, Row[]> & {next: string | null}} */ (answer);
-        // For several ranks the server may send more rows than asked for.
-        listed.push(...(read[name] ?? []));
-        next = read.next;
-        cursor = `&cursor=${encodeURIComponent(next ?? "")}`;
-      } while (next !== null && listed.length < limit);
-      const rows = listed.slice(0, limit);
-      return { rows, more: next === null && rows.length === listed.length ? "" : "Older", words: rows.length ? "" : none };
-    }, { most: Infinity });
-    this.page = page;
-  }
-
-  async refresh() {
-    await super.refresh();
-    this.point();
-  }
-
-  /** Mark the rows of the step that the charts mark. */
-  point() {
-    const { at, x } = this.page.view();
-    this.table.point(({ step }) => step !== null && x === "step" && step === at);
-  }
+/** @type {(path: string, charts: Charts) => Ledger<SharedSkip>} */
+export function skipLedger(path, charts) {
+  return stepLedger(charts, {
+    name: "skips",
+    title: "Skipped steps",
+    columns: [
+      { name: "Step", number: true, opens: true, cell: (skip) => count(skip.step) },
+      { name: "Optimizer", cell: (skip) => [skip.optimizer, skip.ranks_words].filter(Boolean).join(", ") },
+      { name: "Cause", cell: causeOf },
+      { name: "First to overflow", cell: (skip) => culpritsOf(skip, (parameter) => charts.go({ ...charts.view, parameter })) },
+      { name: "Scale", tight: true, cell: movedScale },
+    ],
+    key: ({ step, scaler, optimizer }) => JSON.stringify([step, scaler, optimizer]),
+    read: (limit) => newest(path, "skips", limit, "No steps skipped.", "&shared=true"),
+  });
 }
 
-/** @type {(run: string, page: Viewer) => StepLedger<SharedSkip>} */
-export function skipLedger(run, page) {
-  const what = { name: "skips", title: "Skipped steps", none: "No steps skipped.", query: "&shared=true" };
-  return new StepLedger(run, what, skipColumns(page), ({ step, scaler, optimizer }) => JSON.stringify([step, scaler, optimizer]), page);
+/** @type {(path: string, charts: Charts) => Ledger<HappenedEvent>} */
+export function eventLedger(path, charts) {
+  const none = "No event yet. Starts, ends and manual changes are listed here.";
+  return stepLedger(charts, {
+    name: "events",
+    title: "Events",
+    columns: EVENT_COLUMNS,
+    key: ({ stream, attempt, seq }) => [stream, attempt, seq].join(" "),
+    read: (limit) => newest(path, "events", limit, none),
+  });
 }
 
-/** @type {(run: string, page: Viewer) => StepLedger<HappenedEvent>} */
-export function eventLedger(run, page) {
-  const what = { name: "events", title: "Events", none: "No event yet. Starts, ends and manual changes are listed here." };
-  return new StepLedger(run, what, EVENT_COLUMNS, ({ stream, attempt, seq }) => [stream, attempt, seq].join(" "), page);
+/** A table of steps. A click on a row moves the charts, and the rows of the step that the charts mark are marked.
+ * @template {{step: number | null}} Row @param {Charts} charts @param {LedgerOptions<Row>} of */
+function stepLedger(charts, of) {
+  return new Ledger({
+    onRow: ({ step }) => step !== null && charts.go(about(charts.view, step)),
+    isCurrent: ({ step }) => step !== null && charts.view.x === "step" && step === charts.view.at,
+    most: Infinity,
+    ...of,
+  });
 }
 
-/** @param {Skip} skip */
+/** Read the newest rows, in as many calls as it takes. @template Row
+ * @param {string} path the run's @param {string} name of the rows @param {number} limit @param {string} none @param {string} [query]
+ * @returns {Promise<Read<Row>>} */
+async function newest(path, name, limit, none, query = "") {
+  /** @type {Row[]} */
+  const listed = [];
+  let cursor = "";
+  let next = null;
+  do {
+    const most = Math.min(limit - listed.length, ROWS_MAX);
+    const answer = await get(`${path}/${name}?limit=${most}${query}${cursor}`);
+    const read = /** @type {Record<string, Row[]> & {next: string | null}} */ (answer);
+    // For several ranks the server may send more rows than asked for.
+    listed.push(...(read[name] ?? []));
+    next = read.next;
+    cursor = `&cursor=${encodeURIComponent(next ?? "")}`;
+  } while (next !== null && listed.length < limit);
+  const rows = listed.slice(0, limit);
+  return { rows, more: next === null && rows.length === listed.length ? "" : "Older", words: rows.length ? "" : none };
+}
+
+/** @param {SharedSkip} skip */
 function movedScale(skip) {
   return `${power(revived(skip.scale, skip.scale_kind))} → ${power(revived(skip.scale_after, skip.scale_after_kind))}`;
 }
 
-/** @param {Skip} skip */
+/** @param {SharedSkip} skip */
 function causeOf({ cause, origin, origin_module, loss }) {
   const at = origin_module === null ? [] : [origin === "forward" ? ", first in " : ", first at ", dotted(origin_module)];
   const began = origin === null ? [] : [` in ${ORIGINS[origin]}`, ...at];
@@ -95,7 +96,7 @@ function causeOf({ cause, origin, origin_module, loss }) {
   return html`<span data-origin=${origin ?? nothing}><span data-cause=${cause}>${CAUSES[cause] ?? "not known"}</span>${began}${told}</span>`;
 }
 
-/** @type {(skip: Skip, open: (parameter: string) => void) => ReturnType<Column<Skip>["cell"]>} */
+/** @type {(skip: SharedSkip, open: (parameter: string) => void) => string | TemplateResult} */
 function culpritsOf({ culprit_parameters, culprits, culprit_order }, open) {
   const total = Math.max(culprit_parameters, culprits.length);
   if (total === 0) return "not known";

@@ -1,7 +1,10 @@
 // A table of columns, and one under a heading that shows a few rows until the reader asks for more.
 
-import { h, html, keyed, mark, moreOf, nothing, render, term } from "./dom.js";
+import { h, html, keyed, mark, moreOf, nothing, render, renderForm, term } from "./dom.js";
 import { refusalOf } from "./server.js";
+
+/** The most rows that the server lists at once. */
+export const ROWS_MAX = 1000;
 
 /** @template Row */
 export class Table {
@@ -12,14 +15,12 @@ export class Table {
   /** @type {Order} */
   #order = { sort: "", order: "" };
 
-  /** `key` identifies a row.
-   * @param {string} caption @param {Column<Row>[]} columns @param {(row: Row) => string} key @param {TableListener<Row>} [listener] */
-  constructor(caption, columns, key, listener = {}) {
-    this.columns = columns;
-    this.key = key;
-    this.listener = listener;
-    const head = h("thead", {}, this.#head);
-    this.element = h("table", { class: listener.onRow && "opening", hidden: true }, h("caption", { class: "unseen" }, caption), head, this.body);
+  /** @param {TableOptions<Row>} of */
+  constructor(of) {
+    this.of = of;
+    this.columns = of.columns;
+    const [caption, head] = [h("caption", { class: "unseen" }, of.caption), h("thead", {}, this.#head)];
+    this.element = h("table", { class: of.onRow && "opening", hidden: true }, caption, head, this.body);
     this.body.addEventListener("click", ({ target }) => target instanceof Element && this.#open(target));
     this.arrange();
   }
@@ -27,14 +28,15 @@ export class Table {
   /** @param {Row[]} rows without any, the table is hidden */
   update(rows) {
     this.element.hidden = rows.length === 0;
-    keyed(this.body, rows, { key: this.key, make: () => h("tr"), update: (element, row) => this.#write(element, row) });
+    keyed(this.body, rows, { key: this.of.key, make: () => h("tr"), update: (element, row) => this.#write(element, row) });
+    this.point();
   }
 
-  /** Mark the rows that are shown elsewhere on the page. @param {(row: Row) => boolean} isCurrent */
-  point(isCurrent) {
+  /** Mark the rows that are shown elsewhere on the page. */
+  point() {
     for (const element of this.body.children) {
       const row = this.#rows.get(element);
-      mark(element, "aria-current", row !== undefined && isCurrent(row) ? "true" : null);
+      mark(element, "aria-current", row !== undefined && this.of.isCurrent?.(row) ? "true" : null);
     }
   }
 
@@ -50,14 +52,14 @@ export class Table {
   }
 
   /** @param {Column<Row>} column */
-  #heading({ name, sort, first, definition, section = "" }) {
-    const { onSort } = this.listener;
-    if (!sort || !onSort) return definition ? term(name, definition, section) : html`<span>${name}</span>`;
-    const told = definition ?? nothing;
+  #heading(column) {
+    const { name, sort, first, definition = nothing, section = "" } = column;
+    const { onSort } = this.of;
+    if (!sort || !onSort) return term(name, column);
     const [usual, other] = first ? ["ascending", "descending"] : ["descending", "ascending"];
     const turn = () => onSort({ sort, order: this.#order.sort === sort && this.#order.order === usual ? other : usual });
-    const more = definition ? moreOf(section) : nothing;
-    return html`<button type="button" class="sort" data-definition=${told} data-more=${more} aria-description=${told} @click=${turn}>${name}</button>`;
+    const more = definition === nothing ? nothing : moreOf(section);
+    return html`<button type="button" class="sort" data-definition=${definition} data-more=${more} aria-description=${definition} @click=${turn}>${name}</button>`;
   }
 
   /** @param {Element} target */
@@ -67,7 +69,7 @@ export class Table {
     const row = element && this.#rows.get(element);
     // A click on a control in a row does not open the row, and neither does the end of a text selection.
     const own = inside !== element && !inside?.matches("[data-opens]");
-    if (row !== null && row !== undefined && !own && !String(getSelection())) this.listener.onRow?.(row);
+    if (row !== null && row !== undefined && !own && !String(getSelection())) this.of.onRow?.(row);
   }
 
   /** @type {(element: HTMLElement, row: Row) => void} */
@@ -80,7 +82,7 @@ export class Table {
   cells(row) {
     return this.columns.map((column) => {
       const content = row && column.cell(row);
-      const opens = column.opens && content && this.listener.onRow;
+      const opens = column.opens && content && this.of.onRow;
       const shown = opens ? html`<button type="button" class="opens" data-opens>${content}</button>` : content;
       const title = (row && column.title?.(row)) ?? nothing;
       return html`<td data-name=${column.name} class=${classOf(column)} dir=${column.named ? "auto" : nothing} title=${title}>${shown}</td>`;
@@ -93,41 +95,27 @@ function classOf({ number, tight }) {
   return number ? "number" : tight ? "tight" : nothing;
 }
 
-/** The most rows that the server lists at once. */
-export const ROWS_MAX = 1000;
-
 /** @template Row */
 export class Ledger {
-  limit;
-  most;
   /** @type {Read<Row>} */
   #read = { rows: [], more: "", words: "Loading…" };
 
-  /** `read` rejects if the server does not answer, and gives null if its answer is out of date. `limit` and `most` are
-   * the numbers of rows at first and at most; `beside` is put next to the heading.
-   * @param {string} name @param {string} title @param {Table<Row>} table @param {(limit: number) => Promise<Read<Row> | null>} read
-   * @param {{limit?: number, most?: number, beside?: HTMLElement}} [more] */
-  constructor(name, title, table, read, { limit = 10, most = ROWS_MAX, beside } = {}) {
-    this.title = title;
-    this.table = table;
-    this.read = read;
-    this.limit = limit;
-    this.most = most;
-    this.beside = beside ?? nothing;
-    this.element = h("section", { class: "ledger", "data-ledger": name });
+  /** @param {LedgerOptions<Row>} of */
+  constructor(of) {
+    this.of = of;
+    this.limit = of.limit ?? 10;
+    this.most = of.most ?? ROWS_MAX;
+    this.table = new Table({ caption: of.title, ...of });
+    this.element = h("section", { class: "ledger", "data-ledger": of.name ?? of.title });
     this.#draw();
   }
 
   /** Fetch and show the rows, or say why the server refused. Rejects if the server does not answer. */
   async refresh() {
     const { limit } = this;
-    const read = await this.read(limit).catch((error) => ({ ...this.#read, words: refusalOf(error) }));
-    // The rows of a larger limit may have come first.
-    if (read && limit === this.limit) this.show(read);
-  }
-
-  /** @param {Read<Row>} read */
-  show(read) {
+    const read = await this.of.read(limit).catch((error) => ({ ...this.#read, words: refusalOf(error) }));
+    // An answer may be out of date, and the rows of a larger limit may have come first.
+    if (read === null || limit !== this.limit) return;
     this.#read = read;
     this.table.update(read.rows);
     this.#draw();
@@ -141,15 +129,16 @@ export class Ledger {
 
   #draw() {
     const { more, words, count = "", caption = "" } = this.#read;
-    render(
+    renderForm(
       html`
-        <header><h2>${this.title}</h2>${this.beside}<span class="more">${count}</span></header>
+        <header><h2>${this.of.title}</h2>${this.of.beside?.() ?? nothing}<span class="more">${count}</span></header>
         <p class="caption" ?hidden=${!caption}>${caption}</p>
         <p class="empty" ?hidden=${!words}>${words}</p>
         ${this.table.element}
         <button type="button" ?hidden=${!more || this.limit === this.most} @click=${() => this.#grow()}>${more}</button>
       `,
       this.element,
+      "header input",
     );
   }
 }

@@ -1,62 +1,12 @@
 // What is tried below charts: another scale, another policy, another number format's range.
 
-import { codeBlock, copyButton, h, html, nothing, render, renderForm, say, select, Slider } from "./dom.js";
+import { codeBlock, copyButton, h, html, nothing, renderForm, select, slider } from "./dom.js";
 import { percent, twoTo } from "./format.js";
 import { paced } from "./pace.js";
 import { swatch } from "./readout.js";
-import { get } from "./server.js";
+import { get, wordsOf } from "./server.js";
 
 const TRIED_MS = 100;
-
-export class WhatIf {
-  #slider;
-  #look;
-
-  /** @param {Charts} charts @param {(view: View) => void} onView */
-  constructor(charts, onView) {
-    this.charts = charts;
-    this.onView = onView;
-    this.#look = paced(async () => charts.look(this.#view), TRIED_MS);
-    // The chart follows the slider. The address changes only when it stops.
-    this.#slider = new Slider("Scale to try", this.#look, () => onView(this.#view));
-    this.element = h("section", { class: "part whatif", "aria-label": "A scale to try", hidden: true });
-    // Charts are not drawn during a drag, but this drag must move its chart.
-    this.element.addEventListener("pointerdown", (event) => event.stopPropagation());
-    const panel = charts.panelOf("whatif");
-    if (panel) panel.onDrawn = (meta) => this.#show(meta);
-  }
-
-  close() {
-    this.#look.stop();
-  }
-
-  /** @param {Meta} meta */
-  #show({ slider, sentence, code, standing }) {
-    const one = this.charts.view.parameter !== null;
-    // A single parameter may have no slider, but the button back to all of them stays.
-    this.element.hidden = !slider && !one;
-    this.#slider.element.hidden = !slider;
-    if (slider) this.#slider.show(slider);
-    const all = () => this.onView({ ...this.charts.view, parameter: null });
-    render(
-      html`
-        ${this.#slider.element}
-        <p class="sentence" role="status">${sentence}</p>
-        <div class="ways">
-          ${codeBlock(code ?? "", standing ?? "", copyButton(code ?? ""))}
-          ${one ? html`<button type="button" @click=${all}>Show all parameters</button>` : nothing}
-        </div>
-      `,
-      this.element,
-    );
-  }
-
-  get #view() {
-    const { view } = this.charts;
-    return { ...view, choices: { ...view.choices, whatif_scale: String(this.#slider.value) } };
-  }
-}
-
 // A replay of a long run costs the server a second, so the same one is not repeated with each update.
 const REST_MS = 15_000;
 
@@ -68,7 +18,81 @@ const HINTS = {
   growth_interval: "steps without an overflow before the scale grows",
 };
 
+/** @type {{loss: keyof ReturnType<typeof lostAt>, words: string, role: string}[]} from top to bottom */
+const LOSSES = [
+  { loss: "overflow", words: "Overflow", role: "skip" },
+  { loss: "subnormal", words: "Subnormal", role: "subnormal" },
+  { loss: "below", words: "Below range", role: "below-grid" },
+];
+
+/** Below the what-if chart: a slider for the scale, its outcome in words, and the code for it. */
+export class WhatIf {
+  element = h("section", { class: "part whatif", "aria-label": "A scale to try", hidden: true });
+  /** @type {Meta} */
+  #meta = { title: "" };
+  #scale = 0;
+  /** Whether the reader is moving the slider. */
+  #held = false;
+
+  /** @param {Charts} charts */
+  constructor(charts) {
+    this.charts = charts;
+    this.look = paced(async () => charts.look(this.#view), TRIED_MS);
+    // Charts are not drawn during a drag, but this drag must move its chart.
+    this.element.addEventListener("pointerdown", (event) => event.stopPropagation());
+    charts.panel("whatif").onDrawn = (meta) => {
+      this.#meta = meta;
+      if (!this.#held) this.#scale = meta.slider?.value ?? 0;
+      this.#draw();
+    };
+  }
+
+  close() {
+    this.look.stop();
+  }
+
+  get #view() {
+    const { view } = this.charts;
+    return { ...view, choices: { ...view.choices, whatif_scale: String(this.#scale) } };
+  }
+
+  /** The chart follows the slider. The address changes only when it stops. @param {number} scale */
+  #move(scale) {
+    this.#held = true;
+    this.#scale = scale;
+    this.#draw();
+    this.look();
+  }
+
+  #choose() {
+    this.#held = false;
+    this.charts.go(this.#view);
+  }
+
+  #draw() {
+    const { slider: ends, sentence, code = "", standing = "" } = this.#meta;
+    const one = this.charts.view.parameter !== null;
+    const at = ends && { ...ends, value: this.#scale };
+    const all = () => this.charts.go({ ...this.charts.view, parameter: null });
+    // A single parameter may have no slider, but the button back to all of them stays.
+    this.element.hidden = !ends && !one;
+    renderForm(
+      html`
+        ${at ? slider({ label: "Scale to try", at, onMove: (scale) => this.#move(scale), onChosen: () => this.#choose() }) : nothing}
+        <p class="sentence" role="status">${sentence}</p>
+        <div class="ways">
+          ${codeBlock(code, standing, copyButton(code))}
+          ${one ? html`<button type="button" @click=${all}>Show all parameters</button>` : nothing}
+        </div>
+      `,
+      this.element,
+    );
+  }
+}
+
+/** Below the simulator's chart: a form for the policy to try, its outcome, and a search for a better setting. */
 export class Simulate {
+  element = h("section", { class: "part simulate", "aria-label": "A policy to try", hidden: true });
   /** @type {Meta} */
   #meta = { title: "" };
   /** Errors by field. @type {Record<string, string>} */
@@ -76,14 +100,11 @@ export class Simulate {
   #advice = "";
   #advising = false;
 
-  /** @param {string} run @param {Charts} charts @param {(view: View) => void} onView */
-  constructor(run, charts, onView) {
-    this.run = run;
+  /** @param {string} path the run's @param {Charts} charts */
+  constructor(path, charts) {
+    this.path = path;
     this.charts = charts;
-    this.onView = onView;
-    this.element = h("section", { class: "part simulate", "aria-label": "A policy to try", hidden: true });
-    const panel = charts.panelOf("simulated");
-    if (!panel) return;
+    const panel = charts.panel("simulated");
     panel.restMs = REST_MS;
     panel.onDrawn = (meta) => this.#show(meta);
     panel.onRefused = (error) => this.#refuse(error);
@@ -137,10 +158,10 @@ export class Simulate {
   /** Show an error beside its field; the chart stays. Return whether it is shown. @param {Refused} error */
   #refuse({ field, message }) {
     const name = (field ?? "").replace(/^sim_/, "");
-    const found = name in HINTS;
-    if (found) this.#wrong = { ...this.#wrong, [name]: message.replace(/^\w+: /, "") };
-    if (found) this.#draw();
-    return found && !this.element.hidden;
+    if (!(name in HINTS)) return false;
+    this.#wrong = { ...this.#wrong, [name]: message.replace(/^\w+: /, "") };
+    this.#draw();
+    return !this.element.hidden;
   }
 
   /** The whole setting in the form. @returns {Record<string, string>} */
@@ -155,21 +176,21 @@ export class Simulate {
     const prefix = this.#meta.form?.prefix ?? "";
     const others = Object.entries(view.choices).filter(([name]) => !name.startsWith(prefix));
     const ours = Object.entries(setting).map(([name, value]) => [prefix + name, value]);
-    this.onView({ ...view, choices: Object.fromEntries([...others, ...ours]) });
+    this.charts.go({ ...view, choices: Object.fromEntries([...others, ...ours]) });
   }
 
   async #advise() {
     this.#tell("Trying settings. This takes a few seconds for a long run.", true);
     try {
-      const stream = this.charts.view.stream;
+      const { stream } = this.charts.view;
       const query = stream === null ? "" : `?stream=${encodeURIComponent(stream)}`;
-      const { recommended } = /** @type {Simulated} */ (await get(`/runs/${encodeURIComponent(this.run)}/simulate${query}`));
+      const { recommended } = /** @type {Simulated} */ (await get(`${this.path}/simulate${query}`));
       const { name, ...numbers } = recommended.policy;
       const set = Object.entries(numbers).flatMap(([key, value]) => (value === null ? [] : [[key, String(value)]]));
       this.#tell(recommended.code ? "" : recommended.words);
       this.#choose({ policy: name, ...Object.fromEntries(set) });
     } catch (error) {
-      this.#tell(error instanceof Error ? error.message : String(error));
+      this.#tell(wordsOf(error));
     }
   }
 
@@ -181,13 +202,6 @@ export class Simulate {
   }
 }
 
-/** @type {{loss: keyof ReturnType<typeof lostAt>, words: string, role: string}[]} from top to bottom */
-const LOSSES = [
-  { loss: "overflow", words: "Overflow", role: "skip" },
-  { loss: "subnormal", words: "Subnormal", role: "subnormal" },
-  { loss: "below", words: "Below range", role: "below-grid" },
-];
-
 /** The shares of all elements that a format loses at the loss scale 2 ** level.
  * @param {Omit<FormatRange, "format" | "low" | "high">} window @param {number} level */
 export function lostAt({ overflow, normal, smallest, first, counts, elements }, level) {
@@ -196,77 +210,77 @@ export function lostAt({ overflow, normal, smallest, first, counts, elements }, 
   return { overflow: share(overflow, Infinity), subnormal: share(smallest, normal), below: share(-Infinity, smallest) };
 }
 
+/** Below the heatmap of exponents: a slider moves a number format's range over it and shows which shares it would lose. */
 export class FormatWindow {
-  #slider = new Slider("Loss scale to preview", () => this.#preview(true));
-  #at = h("dt");
-  #lost = h("dd");
-  #shares = LOSSES.map((each) => ({ ...each, share: h("dd") }));
-  #reset = h("button", { type: "button", onclick: () => this.#preview(false) }, "Show recorded scale");
+  element = h("section", { class: "part", "aria-label": "Elements lost at another loss scale", hidden: true });
   #overlay = h("div", { class: "window", hidden: true }, h("div", {}, ...LOSSES.map(({ words }) => h("i", { "data-words": words }))));
   /** @type {FormatRange | null} */
   #window = null;
-  /** @type {Choosable} the slider at the newest recorded scale */
+  /** The slider at the newest recorded scale. @type {Choosable} */
   #recorded = { low: 0, high: 0, value: 0 };
+  /** The level of another scale; null shows the format's range at the recorded ones. @type {number | null} */
+  #tried = null;
+  #losses = LOSSES.map((each) => ({ ...each, square: swatch(each.role) }));
+  /** The first sentences of charts' captions. */
+  #captions = { skips: "", scalars: "" };
 
-  /** @param {Charts} charts must have the chart "exponents" already */
+  /** @param {Charts} charts */
   constructor(charts) {
-    const panel = charts.panelOf("exponents");
-    panel?.overlay(this.#overlay);
-    if (panel) panel.onDrawn = (meta, layout) => this.#show(meta, layout);
-    const shares = this.#shares.map(({ words, role, share }) => h("div", {}, h("dt", {}, swatch(role), words), share));
-    this.element = h(
-      "section",
-      { class: "part", "aria-label": "Elements lost at another loss scale", hidden: true },
-      this.#slider.element,
-      h("div", { class: "shares" }, h("dl", {}, h("div", {}, this.#at, this.#lost), ...shares), this.#reset),
-      ...["skips", "scalars"].map((name) => captionOf(charts, name)),
+    const panel = charts.panel("exponents");
+    panel.overlay(this.#overlay);
+    panel.onDrawn = (meta, layout) => this.#show(meta, layout);
+    for (const name of /** @type {const} */ (["skips", "scalars"])) {
+      charts.panel(name).onDrawn = ({ caption = "" }) => {
+        this.#captions[name] = caption.split(/(?<=\.) /)[0] ?? "";
+        this.#draw();
+      };
+    }
+    this.#draw();
+  }
+
+  /** @param {Meta} meta @param {Layout} layout */
+  #show({ slider: recorded, window }, { height, margin, yaxis }) {
+    this.element.hidden = !window;
+    if (!recorded || !window) return;
+    this.#window = window;
+    this.#recorded = recorded;
+    const { overflow, normal, smallest, low, high } = window;
+    const [bottom = 0, top = 1] = yaxis?.range ?? [];
+    const row = (height - margin.t - margin.b) / (top - bottom);
+    const { style } = this.#overlay;
+    style.top = `${margin.t + (top - high) * row}px`;
+    style.bottom = `${margin.b + (low - bottom) * row}px`;
+    for (const [name, value] of Object.entries({ overflow, normal, smallest, low, rows: high - low })) style.setProperty(`--${name}`, String(value));
+    this.#draw();
+  }
+
+  /** @param {number | null} level */
+  #try(level) {
+    this.#tried = level;
+    this.#draw();
+    // The button is disabled now, and must not keep the focus.
+    if (level === null) this.element.querySelector("input")?.focus();
+  }
+
+  #draw() {
+    const value = this.#tried ?? this.#recorded.value;
+    const lost = this.#window ? lostAt(this.#window, value) : { overflow: 0, subnormal: 0, below: 0 };
+    const total = percent(lost.overflow + lost.subnormal + lost.below);
+    this.#overlay.hidden = this.#tried === null;
+    this.#overlay.style.setProperty("--level", String(value));
+    renderForm(
+      html`
+        ${slider({ label: "Loss scale to preview", at: { ...this.#recorded, value }, more: `, ${total} lost`, onMove: (level) => this.#try(level) })}
+        <div class="shares">
+          <dl>
+            <div><dt>Lost in ${this.#window?.format} at ${twoTo(value)}</dt><dd>${total}</dd></div>
+            ${this.#losses.map(({ loss, words, square }) => html`<div><dt>${square}${words}</dt><dd>${percent(lost[loss])}</dd></div>`)}
+          </dl>
+          <button type="button" ?disabled=${this.#tried === null} @click=${() => this.#try(null)}>Show recorded scale</button>
+        </div>
+        ${Object.values(this.#captions).map((words) => html`<p class="caption">${words}</p>`)}
+      `,
+      this.element,
     );
   }
-
-  /** @param {Meta} meta @param {object} layout */
-  #show({ slider, window }, layout) {
-    this.element.hidden = !window;
-    if (!slider || !window) return;
-    this.#window = window;
-    this.#recorded = slider;
-    const { overflow, normal, smallest, low, high } = window;
-    const { height, margin, yaxis } = /** @type {{height: number, margin: {t: number, b: number}, yaxis: {range: [number, number]}}} */ (layout);
-    const [bottom, top] = yaxis.range;
-    const row = (height - margin.t - margin.b) / (top - bottom);
-    this.#overlay.style.top = `${margin.t + (top - high) * row}px`;
-    this.#overlay.style.bottom = `${margin.b + (low - bottom) * row}px`;
-    for (const [name, value] of Object.entries({ overflow, normal, smallest, low, rows: high - low })) this.#overlay.style.setProperty(`--${name}`, String(value));
-    this.#slider.show(this.#overlay.hidden ? slider : { ...slider, value: this.#slider.value });
-    this.#count();
-  }
-
-  /** @param {boolean} tried false shows the format's range at the recorded scales */
-  #preview(tried) {
-    this.#overlay.hidden = !tried;
-    if (!tried) this.#slider.show(this.#recorded);
-    this.#count();
-    // The button is disabled now, and must not keep the focus.
-    if (!tried) this.#slider.element.control?.focus();
-  }
-
-  #count() {
-    if (!this.#window) return;
-    const level = this.#slider.value;
-    const lost = lostAt(this.#window, level);
-    const total = percent(lost.overflow + lost.subnormal + lost.below);
-    this.#overlay.style.setProperty("--level", String(level));
-    this.#reset.disabled = Boolean(this.#overlay.hidden);
-    say(this.#at, `Lost in ${this.#window.format} at ${twoTo(level)}`);
-    say(this.#lost, total);
-    for (const { loss, share } of this.#shares) say(share, percent(lost[loss]));
-    this.#slider.say(`, ${total} lost`);
-  }
-}
-
-/** The first sentence of a chart's caption. @param {Charts} charts @param {string} name */
-function captionOf(charts, name) {
-  const words = h("p", { class: "caption" });
-  const panel = charts.panelOf(name);
-  if (panel) panel.onDrawn = ({ caption = "" }) => say(words, /** @type {string} */ (caption.split(/(?<=\.) /)[0]));
-  return words;
 }

@@ -29,12 +29,21 @@ type Address =
   | { page: "alerts" }
   | { page: "nothing" };
 
+/** What the page around a page of the dashboard does for it. */
+interface Host {
+  /** Shows another address. A `typed` search is not worth a history entry. */
+  go(address: Exclude<Address, { page: "nothing" | "alerts" }>, typed?: boolean): void;
+  /** Checks the connection after a call without an answer. */
+  onTrouble(): void;
+}
+
 /** The content below the page's bar. */
 interface Page {
   element: HTMLElement;
   title: string;
-  /** The runs whose live updates it needs; an empty list means all. */
-  follows: string[];
+  /** The runs whose live updates it needs; all without it. */
+  follows?: string[];
+  charts?: Charts;
   /** Fetches changes. Rejects if the server does not answer. */
   refresh(): Promise<void>;
   /** Handles advances of any run from the live stream. */
@@ -43,7 +52,6 @@ interface Page {
   tick?(): void;
   /** Shows another address of the same page. Returns false if it belongs to another page. */
   look(address: Address): boolean;
-  recolour?(): void;
   /** Runs a key's command. Returns false if this page has no such command. */
   act?(command: Command): boolean;
   close?(): void;
@@ -159,6 +167,12 @@ interface Skip {
   origin: "input" | "forward" | "loss" | "backward" | null;
   origin_module: string | null;
   loss: "finite" | "overflowed" | "not_finite" | null;
+}
+
+/** The newest skips that a search found, and where the next page begins. */
+interface FoundSkips {
+  skips: Skip[];
+  next: string | null;
 }
 
 /** A skip of one optimizer at one step, and the ranks that skipped. */
@@ -280,8 +294,18 @@ interface FormatRange {
 }
 
 interface Figure {
-  data: object[];
-  layout: { meta: Meta; [key: string]: unknown };
+  data: Trace[];
+  layout: Layout;
+}
+
+interface Layout {
+  meta: Meta;
+  xaxis?: Axis;
+  yaxis?: Axis;
+  height: number;
+  width?: number;
+  margin: { t: number; r: number; b: number };
+  [key: string]: unknown;
 }
 
 type Severity = "critical" | "warning" | "notice";
@@ -386,6 +410,7 @@ type Roles = Record<string, Colour>;
 // What the modules share beside the server's responses. Their classes, and those of lit-html:
 
 type Charts = import("../js/charts.js").Charts;
+type Panel = import("../js/panel.js").Panel;
 type Refused = import("../js/server.js").Refused;
 type SignedOut = import("../js/server.js").SignedOut;
 type Table<Row> = import("../js/table.js").Table<Row>;
@@ -401,12 +426,6 @@ type Attributes = Record<string, string | number | boolean | null | undefined | 
 type Command =
   | ("in" | "out" | "left" | "right" | "whole" | "follow" | "pause")
   | ("next" | "previous" | "link" | "theme" | "list" | "search" | "help");
-
-/** How a part of the page reads and changes its view. */
-interface Viewer {
-  view(): View;
-  onView(view: View): void;
-}
 
 interface ServerEvent {
   name: string;
@@ -442,14 +461,29 @@ interface Column<Row> {
   section?: string;
 }
 
-interface Order {
-  sort: string;
-  order: string;
+type Order = { sort: string; order: string };
+
+/** `key` identifies a row. `onRow` opens it, and `isCurrent` tells whether it is shown elsewhere on the page. */
+interface TableOptions<Row> {
+  caption: string;
+  columns: Column<Row>[];
+  key(row: Row): string;
+  onSort?(order: Order): void;
+  onRow?(row: Row): void;
+  isCurrent?(row: Row): boolean;
 }
 
-interface TableListener<Row> {
-  onSort?: (order: Order) => void;
-  onRow?: (row: Row) => void;
+/** `read` rejects if the server does not answer, and gives null if its answer is out of date. `limit` and `most` are the
+ *  numbers of rows at first and at most; `beside` is put next to the heading. The title is the table's caption, unless
+ *  that has more to say. */
+interface LedgerOptions<Row> extends Omit<TableOptions<Row>, "caption"> {
+  title: string;
+  name?: string;
+  caption?: string;
+  limit?: number;
+  most?: number;
+  read(limit: number): Promise<Read<Row> | null>;
+  beside?(): TemplateResult;
 }
 
 /** The rows of a ledger, the label of the button for more ("" for none), and text above or in place of the rows. */
@@ -481,11 +515,11 @@ interface DeclaredStatistic extends Definition {
 
 /** A number of a run. `value` is shown, and `exact` is copied with all digits; null if there is nothing to copy. */
 interface RunNumber {
-  key: keyof typeof import("../js/words.js").NUMBERS;
+  key: string;
   name: string;
-  value: (run: Summary) => string;
-  exact: (run: Summary) => string | number | null;
-  more?: (run: Summary) => string;
+  value: string;
+  exact: string | number | null;
+  more?: string | false;
 }
 
 /** A change to one run. */
@@ -567,14 +601,13 @@ type Position = "alone" | "stacked" | "last";
 type PlotRange = [number | string, number | string];
 type Saved = "png" | "svg" | "csv" | "link";
 
-/** `onWanted` is called when the chart needs a refresh: it came on the screen, or the reader tries again. */
-interface PanelListener {
-  onZoom(range: PlotRange): void;
-  onReset(): void;
-  onClick(point: Point): void;
-  onChoice(name: string, value: string): void;
-  onWanted(): void;
-  onSave(kind: Saved): void;
+/** What a panel asks of all charts when the reader acts on it. */
+interface ChartActions {
+  zoom(panel: Panel, range: PlotRange): void;
+  show(range: Span | null): void;
+  click(panel: Panel, point: Point): void;
+  choose(name: string, value: string): void;
+  save(panel: Panel, kind: Saved): Promise<void>;
 }
 
 /** A point in a panel's plot, as shares of its size. */
@@ -615,6 +648,8 @@ interface Trace {
 }
 
 interface Axis {
+  title?: { text?: string };
+  type?: string;
   range?: [number, number];
   fixedrange?: boolean;
   unifiedhovertitle?: { text: string };

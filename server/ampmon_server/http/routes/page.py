@@ -13,6 +13,7 @@ from ampmon_server.http.auth.access import requires
 from ampmon_server.http.problems import problem
 from ampmon_server.http.routes.answers import content_answer, file_answer
 from ampmon_server.model.parameter_statistics import STATISTICS
+from ampmon_server.model.terms import IN_TABLE, TERMS
 from ampmon_server.pages import assets, documentation
 from ampmon_server.store import NotFound
 
@@ -25,7 +26,7 @@ _IMMUTABLE = "private, max-age=31536000, immutable"
 @router.get("/")
 @requires("page")
 def index(request: Request) -> Response:
-    """Serve the page, with what charts and statistics declare about themselves.
+    """Serve the page, with the definitions of terms, and what charts and statistics declare about themselves.
 
     Its modules and style sheets have versioned addresses, so browsers cache them forever.
     """
@@ -43,10 +44,16 @@ def _declared() -> str:
         for name, chart in FIGURES.items()
     }
     statistics = {
-        name: {key: getattr(each, key) for key in ("title", "definition", "section", "unit")}
+        name: {
+            "title": each.title,
+            "definition": IN_TABLE.get(name, each.definition),
+            "section": each.section,
+            "unit": each.unit,
+        }
         for name, each in STATISTICS.items()
     }
-    return orjson.dumps({"charts": charts, "statistics": statistics}).decode()
+    terms = {name: each._asdict() for name, each in TERMS.items()}
+    return orjson.dumps({"charts": charts, "statistics": statistics, "terms": terms}).decode()
 
 
 @router.get("/css/{version}/{name}")
