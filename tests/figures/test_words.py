@@ -58,3 +58,11 @@ def test_magnitudes_are_written_out_where_they_can_be() -> None:
     """Only very large or small magnitudes use a power of ten."""
     said = [words.magnitude_of(each) for each in (0.000976, 1.0, 999.6, 5924.0, 29984.0, 1.5e8)]
     assert said == ["0.000976", "1", "1\u202f000", "5\u202f924", "29\u202f984", "1.5e+08"]
+
+
+def test_headroom_may_be_negative() -> None:
+    """A headroom has one decimal, its sign and its unit, and an infinite one is named."""
+    assert words.bits(4.21) == "4.2\u202fbits"
+    assert words.bits(-0.5) == "−0.5\u202fbits"
+    assert words.bits(-0.00002) == "0.0\u202fbits"
+    assert words.bits(float("-inf")) == "−∞"

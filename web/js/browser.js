@@ -1,7 +1,7 @@
-// What the page asks of the browser: storage, downloads, the clipboard, and short messages at the foot of the page.
+// What the page asks of the browser: storage, the theme, downloads, the clipboard, and short messages at its foot.
 
 import { byId, h, say } from "./dom.js";
-import { wordsOf } from "./server.js";
+import { urlOf, wordsOf } from "./server.js";
 
 /** How long a message is shown at least, and in addition for each letter that must be read. */
 const SHOWN_MS = 2400;
@@ -73,4 +73,46 @@ export async function succeeded(work) {
     toast(`Action failed: ${wordsOf(error)}`);
     return false;
   }
+}
+
+const THEME = "ampmon.theme";
+const THEMES = ["light", "dark"];
+
+/** @type {Record<string, Roles>} */
+let themes = {};
+/** @type {() => void} */
+let onTheme = () => {};
+const dark = matchMedia("(prefers-color-scheme: dark)");
+
+/** Load and apply the colours, and follow system changes. @param {() => void} onChange called after each change */
+export async function loadTheme(onChange) {
+  const response = await fetch(urlOf("roles.json"));
+  if (!response.ok) throw new Error(`roles.json: status ${response.status}`);
+  themes = await response.json();
+  onTheme = onChange;
+  dark.addEventListener("change", applyTheme);
+  applyTheme();
+}
+
+export function theme() {
+  return THEMES.find((each) => each === remembered(THEME)) ?? (dark.matches ? "dark" : "light");
+}
+
+export function roles() {
+  return themes[theme()] ?? {};
+}
+
+/** Switch to the other theme. It is remembered only if it is not the system's, which is followed. */
+export function toggleTheme() {
+  const next = theme() === "dark" ? "light" : "dark";
+  remember(THEME, (next === "dark") === dark.matches ? null : next);
+  applyTheme();
+}
+
+function applyTheme() {
+  const root = document.documentElement;
+  root.dataset.theme = theme();
+  root.style.colorScheme = theme();
+  for (const [role, colour] of Object.entries(roles())) if (typeof colour === "string") root.style.setProperty(`--${role}`, colour);
+  onTheme();
 }

@@ -25,11 +25,6 @@ export function percent(share) {
   return `${Number(parts >= 9.95 ? parts.toFixed(1) : parts.toPrecision(2))}${SPACE}%`;
 }
 
-/** A share with its standard error: "3.1 % ± 0.2 %". @type {(share: Maybe, error: Maybe) => string} */
-export function within(share, error) {
-  return error ? `${percent(share)} ± ${percent(error)}` : percent(share);
-}
-
 /** A loss scale: "32 768 = 2¹⁵", "1 000 ≈ 2⁹·⁹⁷"; only the power if it is tiny or huge. @param {Maybe} scale */
 export function powerOfTwo(scale) {
   if (scale == null) return NONE;
@@ -116,14 +111,6 @@ export function shortened(name, most) {
   const letters = [...name];
   const cut = letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : name;
   return /[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069]/.test(cut) ? `\u2068${cut}\u2069` : cut;
-}
-
-/** @param {Maybe} bits */
-export function bits(bits) {
-  if (bits == null) return NONE;
-  if (!Number.isFinite(bits)) return plain(bits);
-  const digits = bits.toFixed(1).replace(/^-(?=0\.0$)/, "").replace("-", "−");
-  return `${digits}${SPACE}${Math.abs(bits) === 1 ? "bit" : "bits"}`;
 }
 
 /** Three significant digits, in scientific notation below 0.001 and from 100 000. @param {Maybe} number */

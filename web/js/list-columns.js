@@ -1,8 +1,10 @@
-// The columns of the list of runs, and which of them the reader chose, in which order. The browser remembers the choice.
+// The columns of the list of runs, which of them the reader chose, in which order, and the filters. The browser remembers
+// the columns, and the address holds the filters.
 
 import { remember, remembered } from "./browser.js";
-import { badge, h, html, keyed, nothing, popup, render, verdictBadge } from "./dom.js";
+import { badge, h, html, keyed, nothing, popup, render, searchField, select, verdictBadge } from "./dom.js";
 import { ago, clock, count, measure, percent, plural, power, powerOfTwo, revived, unquoted } from "./format.js";
+import { STATUS } from "./words.js";
 
 /** @type {ListColumn[]} */
 export const COLUMNS = [
@@ -134,4 +136,63 @@ export function columnChoice(onChange) {
   const usual = html`<button type="button" class="quiet" @click=${() => choose(USUAL)}>Default columns</button>`;
   render(popup("columns", "Columns", "Choose and order the columns", html`<div tabindex="-1">${list}${usual}</div>`), element);
   return element;
+}
+
+/** The list's query parameters, as the server names them. */
+const NARROW = ["project", "status", "tag", "search"];
+const NAMES = [...NARROW, "archived", "sort", "order"];
+
+/** The filters that show all runs. */
+export const ALL = { project: "", status: "", tag: "", search: "", archived: "" };
+
+/** @param {ListFilters} given */
+export function queryOf(given) {
+  return new URLSearchParams(NAMES.map((name) => [name, given[name] ?? ""]).filter(([, value]) => value !== ""));
+}
+
+/** Whether any filter is set, apart from "archived". @param {ListFilters} given */
+export function isNarrow(given) {
+  return NARROW.some((name) => given[name]);
+}
+
+/** The bar of filters. `columns` chooses the columns. `give` changes filters; `typed` marks a change of the search.
+ * @param {ListFilters} given @param {{groups: Groups, total: number, columns: HTMLElement}} list
+ * @param {(changed: ListFilters, typed?: boolean) => void} give */
+export function filterBar(given, { groups: { projects, tags }, total, columns }, give) {
+  /** @type {(name: string, label: string, options: string[][], hidden?: boolean) => TemplateResult} */
+  const choice = (name, label, options, hidden = false) => {
+    const chosen = given[name] ?? (name === "sort" ? "started" : "");
+    // Keep the chosen option even if no run has it any more.
+    const known = options.some(([value]) => value === chosen) ? options : [...options, [chosen, chosen]];
+    const onChoose = (/** @type {string} */ value) => give({ [name]: value, ...(name === "sort" ? { order: defaultOrder(value) } : {}) });
+    return select({ name, label, options: /** @type {[string, string][]} */ (known), chosen, hidden, onChoose });
+  };
+  const search = {
+    name: "search",
+    label: "Search runs",
+    placeholder: "Search name, project, owner, tag",
+    search: given["search"] ?? "",
+    onSearch: (/** @type {string} */ search) => give({ search }, true),
+  };
+  const sorts = COLUMNS.flatMap(({ sort, name }) => (sort ? [[sort, `Sort by ${name.toLowerCase()}`]] : []));
+  return html`
+    ${searchField(search)}
+    ${choice("project", "Project", [["", "All projects"], ...counted(projects)])}
+    ${choice("status", "Status", [["", "Any status"], ...Object.keys(STATUS).map((status) => [status, status])])}
+    ${choice("tag", "Tag", [["", "Any tag"], ...counted(tags)], Object.keys(tags).length === 0 && !given["tag"])}
+    ${choice("sort", "Sort by", sorts)}
+    <label class="tick"><input type="checkbox" .checked=${given["archived"] === "true"} @change=${({ target }) => give({ archived: target.checked ? "true" : "" })}>Archived</label>
+    ${columns}
+    <p class="count" role="status">${plural(total, "run")}</p>
+  `;
+}
+
+/** @param {string} sort */
+function defaultOrder(sort) {
+  return COLUMNS.find((column) => column.sort === sort)?.first ?? "";
+}
+
+/** @param {Record<string, number>} groups */
+function counted(groups) {
+  return Object.entries(groups).map(([name, runs]) => [name, `${name} (${count(runs)})`]);
 }

@@ -1,8 +1,7 @@
 // The page of all runs, searched, filtered and sorted by the server. Only the rows on the screen are on the page.
 
 import { copyOf, h, html, keyed, mark, notices, render, renderForm } from "./dom.js";
-import { columnChoice, shownColumns } from "./list-columns.js";
-import { ALL, filterBar, isNarrow, queryOf } from "./list-filters.js";
+import { ALL, columnChoice, filterBar, isNarrow, queryOf, shownColumns } from "./list-columns.js";
 import { paced } from "./pace.js";
 import { pagesOf, rowsOn } from "./range.js";
 import { Actions } from "./run-actions.js";

@@ -6,6 +6,15 @@ import { call, Refused, SignedOut, urlOf } from "./server.js";
 const OPEN_MS = 15_000;
 // The server sends something every 15 s. After this long without data, the connection is dead.
 const SILENCE_MS = 40_000;
+const RETRY_MS = [500, 1000, 2000, 3000];
+const REFUSED_MS = 5000;
+const BEAT_MS = 1000;
+// A leader that is silent for this long hangs, and another tab takes its place.
+const SILENT_MS = 10_000;
+// Tabs that want events within this time share one request.
+const GATHER_MS = 30;
+// For more runs than this, the stream is of all runs.
+const NAMED_MAX = 150;
 
 /** Listen to the stream at a path under /api/v1. Return a function that closes it. `onEnd` is called once, unless the
  * caller closed the stream.
@@ -120,20 +129,6 @@ class Leader {
   }
 }
 
-/** A message between tabs.
- * @typedef {{kind: "wants", tab: string, runs: string[] | null} | {kind: "ask"} | {kind: "check"}
- * | {kind: "news", advances: Advance[]} | {kind: "beat", connection: Connection}} Word */
-
-const RETRY_MS = [500, 1000, 2000, 3000];
-const REFUSED_MS = 5000;
-const BEAT_MS = 1000;
-// A leader that is silent for this long hangs, and another tab takes its place.
-const SILENT_MS = 10_000;
-// Tabs that want events within this time share one request.
-const GATHER_MS = 30;
-// For more runs than this, the stream is of all runs.
-const NAMED_MAX = 150;
-
 export class Live {
   /** @type {Connection} */
   connection = { state: "starting", since: Date.now(), why: "" };
@@ -207,7 +202,7 @@ export class Live {
     }
   }
 
-  /** @param {Word} word */
+  /** @param {TabMessage} word */
   #onMessage(word) {
     if (word.kind === "beat" || word.kind === "news") this.#lastMessage = Date.now();
     if (document.hidden) return;
@@ -301,7 +296,7 @@ export class Live {
     if (!same) this.onConnection(connection);
   }
 
-  /** @param {Word} word */
+  /** @param {TabMessage} word */
   #send(word) {
     this.#channel.postMessage(word);
   }

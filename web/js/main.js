@@ -3,19 +3,17 @@
 import { showAccount, SignIn } from "./account.js";
 import { format, parse } from "./address.js";
 import { AlertsPage } from "./alerts.js";
-import { copyLink } from "./browser.js";
+import { copyLink, loadTheme, theme, toggleTheme } from "./browser.js";
 import { Compare } from "./compare.js";
 import { byId, copyOf, mark, say } from "./dom.js";
 import { ago, shortened } from "./format.js";
-import { installTips, openHelp } from "./help.js";
-import { commandOf } from "./keyboard.js";
+import { commandOf, installTips, openHelp } from "./keyboard.js";
 import { List } from "./list.js";
 import { Live } from "./live.js";
 import { paced } from "./pace.js";
 import * as plot from "./plot.js";
 import { Run } from "./run.js";
-import { Refused, refusalOf, signInFromAddress } from "./server.js";
-import * as theme from "./theme.js";
+import { refusalOf, Refused, signInFromAddress } from "./server.js";
 
 // Nobody reads numbers that change more often. Charts do not wait for this.
 const REFRESH_MS = 250;
@@ -181,7 +179,7 @@ function act(command) {
   if (page?.act?.(command)) return true;
   if (command === "help") openHelp();
   else if (command === "link") void copyLink();
-  else if (command === "theme") theme.toggle();
+  else if (command === "theme") toggleTheme();
   else if (command === "list") location.hash = "#/";
   else if (command === "search") return search();
   else return false;
@@ -198,17 +196,17 @@ function search() {
 }
 
 function recolour() {
-  say(byId("theme"), theme.current() === "dark" ? "☾ Dark" : "☀ Light");
+  say(byId("theme"), theme() === "dark" ? "☾ Dark" : "☀ Light");
   void page?.charts?.recolour();
 }
 
 async function start() {
   installTips();
-  byId("theme").addEventListener("click", theme.toggle);
+  byId("theme").addEventListener("click", toggleTheme);
   byId("help").addEventListener("click", openHelp);
   document.addEventListener("keydown", onKey);
   byId("skip").addEventListener("click", skip);
-  await Promise.all([theme.load(recolour), signInFromAddress()]);
+  await Promise.all([loadTheme(recolour), signInFromAddress()]);
   window.addEventListener("hashchange", route);
   document.addEventListener("visibilitychange", look);
   window.addEventListener("pagehide", () => live.pause());

@@ -1,5 +1,6 @@
 // One chart with its title, terms, caption, choices, and the reason if it is empty. Independent of other charts.
 
+import { roles } from "./browser.js";
 import { closePopup, h, html, mark, nothing, popup, renderForm, searchField, select } from "./dom.js";
 import { sentence } from "./format.js";
 import * as plot from "./plot.js";
@@ -7,7 +8,6 @@ import { Readout } from "./readout.js";
 import { resolve } from "./roles.js";
 import { framed } from "./saving.js";
 import { get, wordsOf } from "./server.js";
-import * as theme from "./theme.js";
 
 const MARGIN = "200px";
 
@@ -51,8 +51,8 @@ export class Panel {
   /** The run's version when the figure was requested; null if not known. @type {number | null} */
   version = null;
   #rested = { of: "", until: 0 };
-  #plot = h("div", { class: "plot", role: "img", hidden: true });
-  readout = new Readout(this.#plot);
+  plot = h("div", { class: "plot", role: "img", hidden: true });
+  readout = new Readout(this.plot);
   /** The choices, kept if a range has nothing to draw. @type {Choice[]} */
   #choices = [];
   /** Why the chart is missing, or "". */
@@ -119,8 +119,8 @@ export class Panel {
     return new URLSearchParams(this.#address.split("?")[1]).get("x");
   }
 
-  /** Draw the figure at `address` if it is new. `of` identifies the request for `rests`. `version` is the run's known
-   * version. `wanted` tells, when the answer arrives, whether it is still needed.
+  /** Draw the figure at `address` if it is new. `of` identifies the request. `version` is the run's known version. `wanted`
+   * tells, when the answer arrives, whether it is still needed.
    * @param {string} address @param {string} of @param {number | null} version @param {() => boolean} wanted */
   async refresh(address, of, version, wanted) {
     const figure = /** @type {Figure} */ (await get(address));
@@ -163,16 +163,16 @@ export class Panel {
     this.onDrawn(layout.meta, layout);
     if (layout.meta.empty) return;
     // Plotly fills its element, which without a fixed height collapses while the window is resized.
-    this.#plot.style.height = `${layout.height}px`;
-    this.#plot.style.setProperty("--right", `${layout.margin.r}px`);
+    this.plot.style.height = `${layout.height}px`;
+    this.plot.style.setProperty("--right", `${layout.margin.r}px`);
     try {
-      await plot.draw(this.#plot, () => this.#resolved());
+      await plot.draw(this.plot, () => this.#resolved());
     } catch (error) {
       return this.fail(wordsOf(error));
     }
     this.element.classList.toggle("linked", this.range !== null);
     if (this.#read) this.readout.show(this.figure);
-    if (!this.#listening) plot.listen(this.#plot, this, this.charts);
+    if (!this.#listening) plot.listen(this.plot, this, this.charts);
     this.#listening = true;
   }
 
@@ -183,8 +183,8 @@ export class Panel {
 
   /** The figure in the theme's colours. With values in the row above, hover stays on only where a click needs it. */
   #resolved() {
-    const { data, layout } = resolve(/** @type {Figure} */ (this.figure), theme.roles());
-    this.#plot.classList.toggle("read", this.#read);
+    const { data, layout } = resolve(/** @type {Figure} */ (this.figure), roles());
+    this.plot.classList.toggle("read", this.#read);
     return { data, layout: this.#read ? { ...layout, hovermode: layout.meta.opens ? "closest" : false } : layout };
   }
 
@@ -202,9 +202,9 @@ export class Panel {
 
   /** @param {PlotRange} range */
   async show(range) {
-    if (this.#plot.hidden || !this.range) return;
+    if (this.plot.hidden || !this.range) return;
     this.#moved = true;
-    await plot.show(this.#plot, range);
+    await plot.show(this.plot, range);
   }
 
   /** An image of the chart with its title, its caption and the run's name, as a data: URL.
@@ -212,17 +212,12 @@ export class Panel {
   async picture(format, run) {
     if (!this.figure) throw new Error("it has not loaded yet");
     const figure = framed(this.figure, run, "role:background", this.width);
-    return plot.picture(resolve(figure, theme.roles()), format);
-  }
-
-  /** Lay an element over the plot. @param {HTMLElement} element */
-  overlay(element) {
-    this.#plot.append(element);
+    return plot.picture(resolve(figure, roles()), format);
   }
 
   close() {
     this.#onscreen.stop();
-    plot.clear(this.#plot);
+    plot.clear(this.plot);
   }
 
   #write() {
@@ -238,9 +233,9 @@ export class Panel {
     };
     mark(this.element, "data-waiting", this.#meta ? null : "");
     this.element.hidden = this.#nothing;
-    this.#plot.hidden = why !== "";
+    this.plot.hidden = why !== "";
     this.readout.element.hidden = why !== "" && !stacked;
-    this.#plot.setAttribute("aria-label", `${title}. ${caption}`);
+    this.plot.setAttribute("aria-label", `${title}. ${caption}`);
     renderForm(
       html`
         <header>
@@ -254,7 +249,7 @@ export class Panel {
         <p class="empty" ?hidden=${!why}>${why}</p>
         <button type="button" ?hidden=${!this.#trouble} @click=${again}>Try again</button>
         ${stacked ? nothing : this.readout.element}
-        ${this.#plot}
+        ${this.plot}
       `,
       this.element,
     );

@@ -1,7 +1,7 @@
 // The table of parameters at the newest sampled update, searched, sorted and paged by the server, and one parameter in detail.
 
 import { dotted, h, html, render, searchField, term } from "./dom.js";
-import { bits, count, measure, percent, plural, revived, within } from "./format.js";
+import { count, NONE, plural } from "./format.js";
 import { onscreen } from "./panel.js";
 import { about } from "./range.js";
 import { get, Refused } from "./server.js";
@@ -10,25 +10,12 @@ import { STATISTICS, TERMS } from "./words.js";
 
 const PAGE = 20;
 const SKIPS = 8;
-/** The trainer's name for a parameter if it has no model: "parameter 4 [64 × 3]". */
-const NAMELESS = /^parameter \d+ \[/;
-
-/** What a cell says of a statistic, if that is more than its value. @type {Record<string, (row: ParameterRow) => string>} */
-const CELLS = {
-  subnormal: (row) => within(row.subnormal_fraction, row.subnormal_fraction_error),
-  zero: (row) => within(row.zero_fraction, row.zero_fraction_error),
-  headroom: headroomOf,
-  norm: (row) => measure(revived(row.norm, row.norm_kind)),
-  on_grid: gridOf,
-};
-const UNITS = { share: percent, magnitude: measure, headroom: bits };
 
 /** The columns of measured values. @type {Column<ParameterRow>[]} */
-const MEASURED = Object.entries(STATISTICS).map(([name, { title, unit, definition, section }]) => {
-  const cell = CELLS[name] ?? ((row) => UNITS[unit](revived(row.statistics[name] ?? null, row.statistics_kinds[name] ?? null)));
-  return { name: title, sort: name, number: true, cell, definition, section };
+const MEASURED = Object.entries(STATISTICS).map(([name, { title, ...told }]) => {
+  return { name: title, sort: name, number: true, cell: ({ words }) => words[name] ?? NONE, ...told };
 });
-MEASURED.splice(2, 0, { name: "inf, NaN", sort: "lost", number: true, cell: lostOf, ...TERMS["lost"] });
+MEASURED.splice(2, 0, { name: "inf, NaN", sort: "lost", number: true, cell: ({ words }) => words["lost"] ?? NONE, ...TERMS["lost"] });
 
 /** @type {Column<ParameterRow>[]} */
 const COLUMNS = [
@@ -91,13 +78,13 @@ export class Parameters extends Ledger {
     const asked = this.#query;
     const sampled = /** @type {Sampled} */ (await get(`${this.path}/parameters?${asked}`));
     if (asked !== this.#query) return null;
-    const { parameters: rows, found } = sampled;
+    const { parameters: rows, found, caption } = sampled;
     const left = found - rows.length;
     return {
       rows,
       more: left > 0 ? `Show ${count(Math.min(left, 4 * this.limit))} more of ${count(found)}` : "",
       words: rows.length ? "" : "No parameter matches. Search for part of a name.",
-      caption: captionOf(sampled, this.#order),
+      caption,
     };
   }
 
@@ -222,38 +209,9 @@ export class Drawer {
   }
 }
 
-/** @param {Sampled} sampled @param {Order} order */
-export function captionOf({ step, total, found, on_grid, overflowed, sampled, parameters }, { sort }) {
-  const rest = total - overflowed > on_grid ? ` The others' gradients were computed in fp32${sort === "worst" ? "; they are listed last" : ""}.` : "";
-  const lost = overflowed ? ` In ${plural(overflowed, "parameter")}, every element is inf or NaN.` : "";
-  const part = sampled ? " Large parameters are sampled: ± is the standard error." : "";
-  const those = found < total ? ` The search matches ${count(found)}.` : "";
-  const first = sort === "worst" ? ", the most subnormal first" : "";
-  const nameless = parameters.some(({ name }) => NAMELESS.test(name)) ? " A parameter without a name shows its index: pass model= to GradScaler() or watch()." : "";
-  return `At step ${count(step)}: ${count(on_grid)} of ${plural(total, "parameter")} representable in fp16${first}.${rest}${lost}${part}${those}${nameless}`;
-}
-
 /** @param {ParameterRow} row */
 function shapeWords({ shape }) {
   return shape.length ? shape.join(" × ") : "scalar";
-}
-
-/** @param {ParameterRow} row */
-function headroomOf(row) {
-  const room = bits(revived(row.headroom_bits, row.headroom_bits_kind));
-  return row.sampled ? `at most ${room}` : room;
-}
-
-/** @param {ParameterRow} row */
-function gridOf(row) {
-  // If all elements are NaN or inf, the grid says nothing: inf is always on it, and NaN never.
-  if (row.looked > 0 && row.inf + row.nan === row.looked) return "–";
-  return row.on_grid ? "yes" : `no: ${percent(row.on_grid_fraction)}`;
-}
-
-/** @param {ParameterRow} row */
-function lostOf({ inf, nan }) {
-  return inf + nan ? `${count(inf)}, ${count(nan)}` : "0";
 }
 
 /** The module of a parameter; null for a parameter of the model itself. @param {string} parameter */

@@ -15,9 +15,7 @@ const CONFIG = {
 
 const SOON_MS = 350;
 
-/** @typedef {NonNullable<Window["Plotly"]>} Library */
-
-/** @type {Promise<Library> | undefined} */
+/** @type {Promise<Plotly> | undefined} */
 let loading;
 
 /** @type {Promise<void>} the drawing under way, and the queue behind it */
@@ -60,7 +58,7 @@ export function draw(element, figure) {
 }
 
 /** Fit a chart to its element. Plotly follows only resizes of the window, and none in a hidden tab.
- * @type {(element: HTMLElement, Plotly: Library) => void} */
+ * @type {(element: HTMLElement, Plotly: Plotly) => void} */
 function fit(element, Plotly) {
   const wide = element.querySelector(".main-svg")?.clientWidth;
   if (wide && element.clientWidth && wide !== element.clientWidth) void withoutEvents(element, async () => Plotly.Plots.resize(element));
@@ -82,7 +80,7 @@ export async function show(element, range) {
 }
 
 /** Run work in turn, each in its own task, so that the first chart is visible before the last is drawn.
- * @param {(Plotly: Library) => Promise<void>} work */
+ * @param {(Plotly: Plotly) => Promise<void>} work */
 function queued(work) {
   const mine = turn.then(load).then(async (Plotly) => {
     await new Promise((resolve) => setTimeout(resolve));

@@ -4,6 +4,12 @@ import { count, duration, plural } from "./format.js";
 import { get } from "./server.js";
 
 export const MINUTE_MS = 60_000;
+/** The options for how many of the newest updates to follow. */
+export const FOLLOWED = [100, 1000, 10_000];
+/** Extra rows above and below the screen, for scrolling. */
+const SPARE = 8;
+/** Updates (or microseconds) shown around a step, if the whole run was shown before. */
+const ABOUT = { step: 50, time: 10_000_000 };
 
 /** The range (stop excluded) that a plot shows. Its dates are `zone` minutes east of UTC.
  * @type {(shown: [number | string, number | string], axis: View["x"], zone: number) => Span} */
@@ -47,7 +53,6 @@ export function around(middle, length) {
   return { start, stop: start + length };
 }
 
-
 /** A view around a step. @param {View} view @param {number} step @returns {View} */
 export function about(view, step) {
   return { ...view, x: "step", follow: null, at: step, ...around(step, ABOUT.step) };
@@ -63,9 +68,6 @@ function ordered(start, stop) {
 function milliseconds(date) {
   return typeof date === "number" ? date : Date.parse(`${date.replace(" ", "T")}Z`);
 }
-
-/** The options for how many of the newest updates to follow. */
-export const FOLLOWED = [100, 1000, 10_000];
 
 /** @type {(run: {last_step: number | null, last_time: number | null, updates: number}) => End | null} */
 export function endOf({ last_step, last_time, updates }) {
@@ -98,9 +100,6 @@ export function followWords(newest) {
   return `Following the newest ${count(newest)} steps`;
 }
 
-/** Extra rows above and below the screen, for scrolling. */
-const SPARE = 8;
-
 /** The first row to draw, and the one after the last. In pixels: `top` is the first row's place on the screen, `height`
  * the screen's, and `row` a row's.
  * @type {(screen: {top: number, height: number, row: number, total: number}) => [first: number, after: number]} */
@@ -116,9 +115,6 @@ export function pagesOf(first, after, size) {
   for (let page = Math.floor(first / size); page * size < after; page += 1) pages.push(page);
   return pages.length ? pages : [0];
 }
-
-/** Updates (or microseconds) shown around a step, if the whole run was shown before. */
-const ABOUT = { step: 50, time: 10_000_000 };
 
 /** Make a search for the next or previous skip of a run. It gives a view around the skip, or null if there is none, and
  * rejects if the server does not answer.

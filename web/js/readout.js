@@ -161,8 +161,9 @@ export class Readout {
     const pointed = within(place?.x);
     // A chart with its own axis has no place for a step.
     const marked = fixedrange ? null : within(this.#marked);
-    this.#place("--cross", pointed, low, high);
-    this.#place("--mark", marked, low, high);
+    const share = (/** @type {number | null} */ x) => (x === null ? "" : String((x - low) / (high - low)));
+    this.plot.style.setProperty("--cross", share(pointed));
+    this.plot.style.setProperty("--mark", share(marked));
     const chosen = fixedrange ? within(this.#figure.layout.meta.slider?.value) : null;
     const found = pointed ?? marked ?? chosen;
     // Whole numbers have nothing to read between them.
@@ -173,12 +174,6 @@ export class Readout {
     const texts = read.map(({ words, colour }) => h("span", {}, colour && swatch(colour), withoutPlace(words, where)));
     this.element.replaceChildren(...(where ? [h("b", {}, where)] : []), ...texts);
     this.element.title = [...this.element.children].map(({ textContent }) => textContent).join(" ");
-  }
-
-  /** @type {(name: string, x: number | null, low: number, high: number) => void} */
-  #place(name, x, low, high) {
-    if (x === null) this.plot.style.removeProperty(name);
-    else this.plot.style.setProperty(name, String((x - low) / (high - low)));
   }
 }
 

@@ -12,7 +12,7 @@ import { Drawer, Parameters } from "./parameters.js";
 import { skipFinder } from "./range.js";
 import { runActions } from "./run-actions.js";
 import { get, pathOf, Refused } from "./server.js";
-import { eventLedger, skipLedger } from "./step-tables.js";
+import { eventLedger, skipLedger } from "./table.js";
 import { FormatWindow, Simulate, WhatIf } from "./what-if.js";
 import { chartsIn } from "./words.js";
 
@@ -50,7 +50,7 @@ export class Run {
     this.events = eventLedger(this.path, this.charts);
     this.parameters = new Parameters(this.path, this.charts);
     this.nearestSkip = skipFinder(this.path);
-    this.findings = new Findings(this.id, (finding, range) => this.#showFinding(finding, range), () => void this.#again());
+    this.findings = new Findings(this.id, (finding, range) => this.#showFinding(finding, range), this.#again);
     this.drawer = new Drawer(this.path, this.charts, (view) => this.#look(view));
     this.scales = new WhatIf(this.charts);
     this.window = new FormatWindow(this.charts);
@@ -125,6 +125,9 @@ export class Run {
     this.#judged = judged;
   }
 
+  /** After a change of the run or of an alert. */
+  #again = () => void this.#attempt(() => this.refresh());
+
   /** Do the work, or if the server does not answer, check the connection. @param {() => Promise<unknown>} work */
   async #attempt(work) {
     try {
@@ -132,10 +135,6 @@ export class Run {
     } catch (error) {
       if (!(error instanceof Refused)) this.host.onTrouble();
     }
-  }
-
-  async #again() {
-    await this.#attempt(() => this.refresh());
   }
 
   /** Request charts of new updates at once, except before the first summary. @param {Advance[]} advances */
@@ -167,12 +166,12 @@ export class Run {
           ${run && this.#streams(run)}
           ${run && rankField(run, this.charts.view, (rank) => this.#look({ ...this.charts.view, rank }))}
           <p class="about">${about}</p>
-          ${run && runActions(run, () => void this.#again(), () => this.host.go({ page: "list", filters: {} }))}
+          ${run && runActions(run, this.#again, () => this.host.go({ page: "list", filters: {} }))}
         </header>
         <p class="description" dir="auto" title=${words} ?hidden=${words === nothing}>${words}</p>
         ${this.findings.element}
         ${notices(this.findings.notices)}
-        ${tiles(run)}
+        ${tiles("training", run)}
         <div class="overview">
           ${this.charts.element}
           <div>${this.charts.panel("exponents").element}${this.window.element}${this.#tabbed()}</div>

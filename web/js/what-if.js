@@ -227,7 +227,7 @@ export class FormatWindow {
   /** @param {Charts} charts */
   constructor(charts) {
     const panel = charts.panel("exponents");
-    panel.overlay(this.#overlay);
+    panel.plot.append(this.#overlay);
     panel.onDrawn = (meta, layout) => this.#show(meta, layout);
     for (const name of /** @type {const} */ (["skips", "scalars"])) {
       charts.panel(name).onDrawn = ({ caption = "" }) => {

@@ -1,5 +1,5 @@
-// The words and shapes of a run's status and of severities, and what the server declares in the page: the definitions of
-// terms, its charts, and the statistics of a parameter's gradient.
+// The words and shapes of a run's status and of severities, and what the server declares in the page: the names of a
+// run's numbers, the definitions of terms, its charts, and the statistics of a parameter's gradient.
 
 export const STATUS = /** @type {const} */ ({
   running: ["●", "The server is receiving steps."],
@@ -10,10 +10,10 @@ export const STATUS = /** @type {const} */ ({
 
 export const SEVERITY = { critical: "■", warning: "▲", notice: "○", healthy: "✓" };
 
-/** @type {{charts: Record<string, DeclaredChart>, statistics: Record<string, DeclaredStatistic>, terms: Record<string, Definition>}} */
-const DECLARED = JSON.parse(document.getElementById("declared")?.textContent || '{"charts": {}, "statistics": {}, "terms": {}}');
+/** @type {Declared} */
+const DECLARED = JSON.parse(document.getElementById("declared")?.textContent || '{"charts": {}, "statistics": {}, "terms": {}, "numbers": {}}');
 
-export const { statistics: STATISTICS, terms: TERMS } = DECLARED;
+export const { statistics: STATISTICS, terms: TERMS, numbers: NUMBERS } = DECLARED;
 
 /** With the chart of several runs that has no module of its own. @type {Record<string, DeclaredChart>} */
 const CHARTS = { ...DECLARED.charts, logged: { tab: null, choices: ["name", "smooth", "y", "baseline"], sampled: false } };

@@ -74,6 +74,10 @@ interface Detail extends Summary {
   identity: { config: Record<string, unknown> };
   /** Null if the server sends no alerts. */
   alerts: Alert[] | null;
+  numbers: Record<string, RunNumber>;
+  /** The state of the recording, and what to do if monitoring exceeds its budget. */
+  recording: string;
+  advice: string;
 }
 
 /** A number that JSON cannot hold is null, with its kind beside it. */
@@ -197,29 +201,8 @@ interface ParameterRow {
   shape: number[];
   dtype: string;
   numel: number;
-  looked: number;
-  sampled: boolean;
-  zeros: number;
-  below_grid: number;
-  subnormal: number;
-  normal: number;
-  inf: number;
-  nan: number;
-  zero_fraction: number | null;
-  zero_fraction_error: number | null;
-  below_grid_fraction: number | null;
-  below_grid_fraction_error: number | null;
-  subnormal_fraction: number | null;
-  subnormal_fraction_error: number | null;
-  on_grid: boolean;
-  on_grid_fraction: number | null;
-  headroom_bits: number | null;
-  headroom_bits_kind: Kind;
-  norm: number | null;
-  norm_kind: Kind;
-  /** The statistics without a field here, and the kinds of those that are infinite. */
-  statistics: Record<string, number | null>;
-  statistics_kinds: Record<string, Kind>;
+  /** Its statistics in words, by name. */
+  words: Record<string, string>;
 }
 
 /** A logged name on one stream. */
@@ -228,14 +211,11 @@ interface LoggedName {
   user_steps: number;
 }
 
-/** A page of the parameters of one sampled update, the total number of parameters, and how many the search found. */
+/** A page of the parameters of one sampled update, how many the search found, and what the page says of them. */
 interface Sampled {
   step: number;
-  total: number;
   found: number;
-  on_grid: number;
-  overflowed: number;
-  sampled: boolean;
+  caption: string;
   parameters: ParameterRow[];
 }
 
@@ -416,6 +396,7 @@ type SignedOut = import("../js/server.js").SignedOut;
 type Table<Row> = import("../js/table.js").Table<Row>;
 type TemplateResult = import("../js/lit-html.js").TemplateResult;
 type Told = import("../js/lit-html.js").Told;
+type Plotly = NonNullable<Window["Plotly"]>;
 
 type Maybe = number | null | undefined;
 type Options = readonly (readonly [value: string, words: string])[];
@@ -444,6 +425,14 @@ interface Connection {
   since: number;
   why: string;
 }
+
+/** A message between the browser's tabs. */
+type TabMessage =
+  | { kind: "wants"; tab: string; runs: string[] | null }
+  | { kind: "ask" }
+  | { kind: "check" }
+  | { kind: "news"; advances: Advance[] }
+  | { kind: "beat"; connection: Connection };
 
 /** A column. `sort` is its key on the server, and `first` the order of the first click. The cell of an `opens` column
  *  is a button that opens the row. A `named` column has a user's text, which `title` gives in full. */
@@ -510,16 +499,23 @@ interface DeclaredChart {
 
 interface DeclaredStatistic extends Definition {
   title: string;
-  unit: "share" | "magnitude" | "headroom";
 }
 
-/** A number of a run. `value` is shown, and `exact` is copied with all digits; null if there is nothing to copy. */
+/** A number of a run in words. `exact` is copied with all digits; null if there is nothing to copy. With `since`, in
+ *  microseconds since the epoch, its age is shown in place of `value`. */
 interface RunNumber {
-  key: string;
-  name: string;
   value: string;
+  more: string;
   exact: string | number | null;
-  more?: string | false;
+  since: number | null;
+}
+
+/** What the server declares in the page: `numbers` are the names of a run's numbers by key. */
+interface Declared {
+  charts: Record<string, DeclaredChart>;
+  statistics: Record<string, DeclaredStatistic>;
+  terms: Record<string, Definition>;
+  numbers: Record<string, Record<string, string>>;
 }
 
 /** A change to one run. */

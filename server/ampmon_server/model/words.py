@@ -66,6 +66,24 @@ def two_to(exponent: float) -> str:
     return "2" + str(exponent).removesuffix(".0").translate(_RAISED)
 
 
+def bits(number: float) -> str:
+    """Format a headroom: "4.2 bits", "−0.5 bits"."""
+    if not math.isfinite(number):
+        return not_finite(number)
+    digits = f"{number:.1f}".replace("-0.0", "0.0").replace("-", "−")
+    return f"{digits}{SPACE}{'bit' if abs(number) == 1 else 'bits'}"
+
+
+def measure(number: float) -> str:
+    """Format three significant digits, in scientific notation below 0.001 and from 100 000: "0.123", "2.50e9"."""
+    if not math.isfinite(number):
+        return not_finite(number)
+    if number == 0 or 1e-3 <= abs(number) < 1e5:
+        return repr(float(f"{number:.3g}")).removesuffix(".0")
+    digits, exponent = f"{number:.2e}".split("e")
+    return f"{digits}e{int(exponent)}"
+
+
 def not_finite(number: float) -> str:
     """Format NaN or an infinity: "NaN", "∞" or "−∞"."""
     return "NaN" if math.isnan(number) else "∞" if number > 0 else "−∞"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from html import escape
@@ -11,10 +10,10 @@ from typing import Any
 
 from ampmon_server.client.answers import GOING_ON, RECOMMENDED
 from ampmon_server.model.notices import NO_UPDATE, STOP
+from ampmon_server.model.readouts import number, readouts
 from ampmon_server.model.words import (
     NONE,
     count,
-    not_finite,
     percent,
     plural,
     power_of_two,
@@ -112,21 +111,21 @@ def _coded(words: str) -> str:
 
 
 def _numbers(run: dict[str, Any]) -> str:
-    share = run["skip_rate"]
+    words = readouts(run)
     rows = [
         ("Newest scale", _scale(run, "scale"), ""),
-        ("Skipped", f"{count(run['skipped'])} of {count(run['updates'])}", _share(share)),
+        ("Skipped", words["skipped"].value, words["skipped"].more or NONE),
         (
             "Subnormal",
             _share(run["subnormal_fraction"], run["subnormal_fraction_error"]),
             "of gradient values",
         ),
         ("Zero", _share(run["zero_fraction"], run["zero_fraction_error"]), "of gradient values"),
-        ("Headroom", _bits(run, "headroom_bits"), "at most"),
+        ("Headroom", words["headroom"].value, "at most"),
         ("Records", count(run["records"]), f"{count(run['lost_records'])} lost"),
         ("Gradients sampled", plural(run["sampled_updates"], "step"), ""),
         ("Overhead", _share(run["overhead"]), f"of training time{_budget(run)}"),
-        ("Processes", plural(run["ranks"], "rank"), plural(run["attempts"], "start")),
+        ("Processes", words["ranks"].value, words["ranks"].more),
         ("Parameters", count(run["parameters"]), ""),
     ]
     listed = (
@@ -223,22 +222,8 @@ def _skip(skip: dict[str, Any], report: ReportData) -> str:
 
 
 def _scale(record: dict[str, Any], name: str) -> str:
-    scale = _number(record, name)
+    scale = number(record, name)
     return NONE if scale is None else power_of_two(scale)
-
-
-def _bits(record: dict[str, Any], name: str) -> str:
-    bits = _number(record, name)
-    if bits is None:
-        return NONE
-    return f"{bits:.1f} bits" if math.isfinite(bits) else not_finite(bits)
-
-
-def _number(record: dict[str, Any], name: str) -> float | None:
-    """Return a number of a record. JSON has NaN and infinities only as a kind: "nan", "inf" or "-inf"."""
-    kind = record[f"{name}_kind"]
-    number: float | None = record[name] if kind is None else float(kind)
-    return number
 
 
 def _configuration(run: dict[str, Any]) -> str:

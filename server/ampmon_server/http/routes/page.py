@@ -13,6 +13,7 @@ from ampmon_server.http.auth.access import requires
 from ampmon_server.http.problems import problem
 from ampmon_server.http.routes.answers import content_answer, file_answer
 from ampmon_server.model.parameter_statistics import STATISTICS
+from ampmon_server.model.readouts import RECORDING, TRAINING
 from ampmon_server.model.terms import IN_TABLE, TERMS
 from ampmon_server.pages import assets, documentation
 from ampmon_server.store import NotFound
@@ -48,12 +49,13 @@ def _declared() -> str:
             "title": each.title,
             "definition": IN_TABLE.get(name, each.definition),
             "section": each.section,
-            "unit": each.unit,
         }
         for name, each in STATISTICS.items()
     }
     terms = {name: each._asdict() for name, each in TERMS.items()}
-    return orjson.dumps({"charts": charts, "statistics": statistics, "terms": terms}).decode()
+    numbers = {"training": TRAINING, "recording": RECORDING}
+    declared = {"charts": charts, "statistics": statistics, "terms": terms, "numbers": numbers}
+    return orjson.dumps(declared).decode()
 
 
 @router.get("/css/{version}/{name}")

@@ -26,6 +26,7 @@ from ampmon_server.http.service import (
     ServiceDependency,
     visible,
 )
+from ampmon_server.model.readouts import budget_advice, health_words, readouts
 from ampmon_server.queries.distance import loss_of
 from ampmon_server.store import Advance, Edit, Sort, Status, Wanted
 
@@ -117,12 +118,24 @@ def list_losses(
 @router.get("/runs/{run_id}", dependencies=[OF_RUN])
 @requires("read")
 def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
-    """Show a run: its summary, who reported (``identity``), and its alerts, null if the server sends none."""
+    """Show a run: its summary, who reported (``identity``), and its alerts, null if the server sends none.
+
+    ``numbers`` has its numbers in words, ``recording`` the state of the recording, and ``advice`` what to do if
+    monitoring exceeds its budget.
+    """
     summary, identity = service.store.run(run_id)
     document = orjson.loads(orjson.dumps(summary))
     alerting = service.settings.alerts is not None
     alerts = standings_json(service.store.alerts(run_id)) if alerting else None
-    return tagged_json({**document, "identity": identity, "alerts": alerts}, request)
+    answer = {
+        **document,
+        "identity": identity,
+        "alerts": alerts,
+        "numbers": {key: each._asdict() for key, each in readouts(document).items()},
+        "recording": health_words(document),
+        "advice": budget_advice(document),
+    }
+    return tagged_json(answer, request)
 
 
 @router.patch(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 from uuid import UUID
 
+import orjson
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response, StreamingResponse
 
@@ -32,6 +33,7 @@ from ampmon_server.http.routes.parameters import (
 )
 from ampmon_server.http.service import OF_RUN, ServiceDependency
 from ampmon_server.model.case import Skip
+from ampmon_server.model.parameter_words import caption, cells
 from ampmon_server.queries import merged_skips
 from ampmon_server.store import PARAMETER_SORTS, ParameterPage
 from ampmon_server.store.engine.paging import Paged
@@ -161,12 +163,15 @@ def list_parameters(
     """List the parameters at the newest sample at or before ``step``, a row each.
 
     ``search`` filters them by name, ``name`` selects one. They are sorted by ``sort``, the worst first, or in reverse
-    with ``backwards``. A page has ``limit`` of them from ``first`` on.
+    with ``backwards``. A page has ``limit`` of them from ``first`` on. ``words`` has a row's statistics in words.
     """
     sampled = service.store.parameters(
         run_id, stream=stream, step=COUNT_MAX if step is None else step, page=page
     )
-    return tagged_json(sampled, request)
+    document = orjson.loads(orjson.dumps(sampled))
+    for row in document["parameters"]:
+        row["words"] = cells(row)
+    return tagged_json({**document, "caption": caption(document, page.sort)}, request)
 
 
 @router.get("/modules")

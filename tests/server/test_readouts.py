@@ -1,0 +1,48 @@
+"""The words beside the numbers of a run."""
+
+from __future__ import annotations
+
+import re
+
+from ampmon_server.model.readouts import (
+    budget_advice,
+    budget_words,
+    health_words,
+    interval_words,
+)
+
+
+def test_the_interval_in_force_is_shown_if_the_run_reports_it() -> None:
+    """The sampling interval is shown in words, and nothing if it is unknown."""
+    assert interval_words({"sampling_interval": None}) == ""
+    assert interval_words({"sampling_interval": 1}) == "every step"
+    assert interval_words({"sampling_interval": 128}) == "every 128 steps"
+
+
+def test_the_budget_is_named_and_whether_it_is_exceeded() -> None:
+    """A fixed interval has no budget."""
+    assert budget_words({"budget": None, "over_budget": False}) == ""
+    assert budget_words({"budget": 0.01, "over_budget": False}) == "budget 1\u202f%"
+    assert (
+        budget_words({"budget": 0.005, "over_budget": True})
+        == "over the budget of 0.5\u202f% at the recent rate"
+    )
+
+
+def test_one_line_shows_lost_records_and_the_cost() -> None:
+    """The line says whether records were lost and what the monitor cost."""
+    running = {"status": "running", "lost_records": 0, "overhead": 0.008}
+    assert health_words(running) == "Recording, 0 lost, 0.8\u202f% of training time"
+    assert (
+        health_words({"status": "finished", "lost_records": 3, "overhead": None})
+        == "Recorded, 3 lost"
+    )
+
+
+def test_a_monitor_over_its_budget_says_what_to_change() -> None:
+    """A monitor within its budget, or without one, says nothing."""
+    over = {"over_budget": True, "budget": 0.01, "sampling_interval": 128}
+    told = r"budget of 1\u202f% .* one step in 128.*Config\(budget=\)"
+    assert re.search(told, budget_advice(over))
+    assert budget_advice({"over_budget": False, "budget": 0.01, "sampling_interval": 8}) == ""
+    assert budget_advice({"over_budget": True, "budget": None, "sampling_interval": 1}) == ""
