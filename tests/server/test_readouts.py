@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from ampmon_server.model.readouts import (
     budget_advice,
     budget_words,
+    choices,
     health_words,
     interval_words,
 )
@@ -46,3 +48,21 @@ def test_a_monitor_over_its_budget_says_what_to_change() -> None:
     assert re.search(told, budget_advice(over))
     assert budget_advice({"over_budget": False, "budget": 0.01, "sampling_interval": 8}) == ""
     assert budget_advice({"over_budget": True, "budget": None, "sampling_interval": 1}) == ""
+
+
+def stream(rank: int, scaler: str = "default") -> dict[str, Any]:
+    return {"stream": f"{scaler} {rank}", "rank": rank, "scaler": scaler}
+
+
+def test_each_rank_and_each_scaler_is_offered_once() -> None:
+    """Ranks are in order whatever their scalers. A scaler is offered by its first stream."""
+    run = {"updates": 8, "streams": [stream(10), stream(2), stream(2, "critic"), stream(0)]}
+    scalers, ranks = (each["options"] for each in choices(run, 8))
+    assert scalers == [["default 10", "default"], ["critic 2", "critic"]]
+    assert ranks == [["", "all ranks"], ["0", "rank 0"], ["2", "rank 2"], ["10", "rank 10"]]
+
+
+def test_a_rank_of_which_not_all_is_drawn_says_how_much_is() -> None:
+    """If a run has more updates than are drawn of one rank, the choice says how many are."""
+    _, ranks = choices({"updates": 32_769, "streams": [stream(1)]}, 32_768)
+    assert ranks["options"][1] == ["1", "rank 1, its newest 32\u202f768 steps"]

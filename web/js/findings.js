@@ -16,8 +16,6 @@ export class Findings {
   #run = null;
   /** @type {Diagnosis | null} */
   #newest = null;
-  /** Whether the run had a step when it was judged. */
-  #any = false;
 
   /** `onAlert` is called after each action on an alert.
    * @param {string} run @param {(finding: Finding, steps: Span) => void} onSteps @param {() => void} onAlert */
@@ -36,9 +34,7 @@ export class Findings {
 
   /** Fetch and show the findings. Rejects if the server does not answer. */
   async refresh() {
-    const any = this.#run !== null && this.#run.updates > 0;
     this.#newest = /** @type {Diagnosis} */ (await get(`${this.path}/diagnosis`));
-    this.#any = any;
     this.#draw();
   }
 
@@ -55,15 +51,15 @@ export class Findings {
 
   #draw() {
     const told = this.#run?.severity === "notice" ? null : this.#run;
-    const { severity, findings, training } = this.#newest ?? { severity: told?.severity ?? null, findings: [], training: null };
-    const answer = this.#newest ? answerOf(findings, this.#any) : ((told?.severity && told.verdict) ?? "…");
+    const { severity, findings, training, updates } = this.#newest ?? { severity: told?.severity ?? null, findings: [], training: null, updates: 0 };
+    const answer = this.#newest?.answer ?? ((told?.severity && told.verdict) ?? "…");
     const more = severity === null || severity === "notice" ? 0 : Math.max(0, findings.length - 1);
     const alerts = this.#run?.alerts ?? [];
     const left = new Map(alerts.map((alert) => [alert.rule, alert]));
-    keyed(this.#list, numbered(findings), {
+    keyed(this.#list, findings, {
       key: ({ key }) => key,
-      make: ({ finding, index }) => h("details", { class: "finding", open: index === 0 && finding.severity !== "notice" }),
-      update: (element, { finding }) => {
+      make: (finding) => h("details", { class: "finding", open: finding === findings[0] && finding.severity !== "notice" }),
+      update: (element, finding) => {
         mark(element, "data-rule", finding.rule);
         mark(element, "data-severity", finding.severity);
         render(this.#entry(finding, left.get(finding.rule) ?? null), element);
@@ -73,7 +69,7 @@ export class Findings {
     render(
       html`
         <summary>
-          ${this.#any || severity !== null ? verdictBadge(severity) : nothing}
+          ${updates > 0 || severity !== null ? verdictBadge(severity) : nothing}
           <span class="answer">${withCode(answer)}</span>
           <span class="more">${more ? `and ${plural(more, "more finding")}` : ""}</span>
           ${alerts.some((alert) => wordOf(alert) === "firing") ? alarm("firing") : nothing}
@@ -137,26 +133,6 @@ function whereOf({ parameters, scaler }, several) {
   const names = parameters.slice(0, NAMED).flatMap((name, index) => [index ? ", " : whose.length ? " · in " : "In ", dotted(name)]);
   const rest = parameters.length - NAMED;
   return [...whose, ...names, ...(rest > 0 ? [` and ${plural(rest, "more parameter")}`] : [])];
-}
-
-/** The verdict in one line. `any` is whether a step is recorded.
- * @type {(worstFirst: Pick<Finding, "severity" | "title">[], any: boolean) => string} */
-export function answerOf([worst, ...others], any) {
-  if (worst && worst.severity !== "notice") return worst.title;
-  if (!any) return "No steps recorded yet.";
-  return worst ? `Healthy · ${plural(1 + others.length, "notice")}` : "No problems found.";
-}
-
-/** Add keys that stay while the numbers change. Several findings may share a rule. @param {Finding[]} findings */
-export function numbered(findings) {
-  /** @type {Map<string, number>} */
-  const seen = new Map();
-  return findings.map((finding, index) => {
-    const of = `${finding.rule} ${finding.scaler}`;
-    const number = (seen.get(of) ?? 0) + 1;
-    seen.set(of, number);
-    return { key: `${of} ${number}`, finding, index };
-  });
 }
 
 /** @param {Finding} finding @returns {Span | null} */

@@ -1,12 +1,11 @@
 // The page of one run: findings, numbers, main charts, and the rest in tabs. It follows the run while it trains.
 
 import { chosen } from "./address.js";
-import { toast } from "./browser.js";
+import { copy, toast } from "./browser.js";
 import { Charts } from "./charts.js";
-import { badge, h, html, nothing, notices, render, renderForm, select } from "./dom.js";
+import { badge, h, html, nothing, notices, render, renderForm, select, term } from "./dom.js";
 import { Findings } from "./findings.js";
-import { moment } from "./format.js";
-import { elapsed, health, rankField, recording, tiles } from "./numbers.js";
+import { ago, duration, moment } from "./format.js";
 import { paced } from "./pace.js";
 import { Drawer, Parameters } from "./parameters.js";
 import { skipFinder } from "./range.js";
@@ -14,7 +13,7 @@ import { runActions } from "./run-actions.js";
 import { get, pathOf, Refused } from "./server.js";
 import { eventLedger, skipLedger } from "./table.js";
 import { FormatWindow, Simulate, WhatIf } from "./what-if.js";
-import { chartsIn } from "./words.js";
+import { chartsIn, NUMBERS, TERMS } from "./words.js";
 
 const DRAWER_MS = 1000;
 const TABLES_MS = 2000;
@@ -163,8 +162,7 @@ export class Run {
           <h1 dir="auto">${run?.name ?? "…"}</h1>
           <p role="status" class="state">${run && badge(run.status)}</p>
           ${health(run, () => this.#open("system"))}
-          ${run && this.#streams(run)}
-          ${run && rankField(run, this.charts.view, (rank) => this.#look({ ...this.charts.view, rank }))}
+          ${run?.choices.map((choice) => this.#choice(run, choice))}
           <p class="about">${about}</p>
           ${run && runActions(run, this.#again, () => this.host.go({ page: "list", filters: {} }))}
         </header>
@@ -210,18 +208,18 @@ export class Run {
     document.getElementById(`tab-${name}`)?.focus({ preventScroll: true });
   }
 
-  /** @param {Summary} run */
-  #streams({ streams }) {
-    // One stream stands for its scaler on all ranks.
-    const scalers = new Map([...streams].reverse().map(({ scaler, stream }) => [scaler, stream]));
+  /** The choice of a scaler, by a stream, or of a rank. @type {(run: Detail, choice: Choice) => TemplateResult} */
+  #choice({ streams }, { name, label, options }) {
+    const { stream, rank } = this.charts.view;
     // A link may name the stream of any rank. Without one, the charts show the first stream.
-    const shown = streams.find(({ stream }) => stream === this.charts.view.stream) ?? streams[0];
+    const scaler = (streams.find((each) => each.stream === stream) ?? streams[0])?.scaler;
+    const ofScaler = options.find(([, words]) => words === scaler)?.[0] ?? "";
     return select({
-      label: "Scaler",
-      options: [...scalers].reverse().map(([scaler, stream]) => [stream, scaler]),
-      chosen: scalers.get(shown?.scaler ?? "") ?? "",
-      hidden: scalers.size < 2,
-      onChoose: (stream) => this.#look({ ...this.charts.view, stream }),
+      label,
+      options,
+      chosen: name === "rank" ? (rank ?? "") : ofScaler,
+      hidden: name === "rank" ? options.length < 3 && rank === null : options.length < 2,
+      onChoose: (value) => this.#look({ ...this.charts.view, [name]: value || null }),
     });
   }
 
@@ -296,4 +294,42 @@ export class Run {
 /** The first tab is not in the address. @type {(view: View, tab: string) => View} */
 function inTab(view, tab) {
   return { ...view, choices: chosen(view.choices, "tab", tab === "gradients" ? "" : tab) };
+}
+
+/** The numbers of a run's training or of its recording, left empty before the run is known.
+ * @type {(section: "training" | "recording", run: Detail | null) => TemplateResult} */
+function tiles(section, run) {
+  const shown = Object.entries(NUMBERS[section] ?? {}).map(([key, name]) => tile(key, name, run?.numbers[key]));
+  return html`<dl class="numbers">${shown}</dl>`;
+}
+
+/** @type {(key: string, name: string, number?: RunNumber) => TemplateResult} */
+function tile(key, name, number) {
+  const age = number?.since == null ? number?.value : ago(Date.now() / 1000 - number.since / 1e6);
+  const again = () => void copy(String(number?.exact));
+  // No white space between the elements: they are in one line.
+  return html`<div data-number=${key}>
+    <dt>${term(name, TERMS[key])}</dt
+    ><dd><button type="button" title="Copy it with all digits" ?disabled=${number?.exact === null} @click=${again}>${age}</button></dd
+    ><dd class="more">${number?.more}</dd>
+  </div>`;
+}
+
+/** A button with the state of the recording. @type {(run: Detail | null, onOpen: () => void) => TemplateResult} */
+function health(run, onOpen) {
+  return html`<button type="button" class="quiet health" ?data-lost=${run?.lost_records} @click=${onOpen}>${run?.recording}</button>`;
+}
+
+/** The numbers of the recording. @param {Detail | null} run */
+function recording(run) {
+  return html`<section class="recording" aria-label="Recording" ?data-lost=${run?.lost_records}>
+    ${tiles("recording", run)}
+    <p class="caption">${run?.advice}</p>
+  </section>`;
+}
+
+/** @param {Summary} run */
+function elapsed(run) {
+  const running = run.status === "running" ? Date.now() / 1000 - run.started / 1e6 : null;
+  return duration(running ?? run.elapsed ?? 0);
 }

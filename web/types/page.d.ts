@@ -78,6 +78,7 @@ interface Detail extends Summary {
   /** The state of the recording, and what to do if monitoring exceeds its budget. */
   recording: string;
   advice: string;
+  choices: Choice[];
 }
 
 /** A number that JSON cannot hold is null, with its kind beside it. */
@@ -292,6 +293,8 @@ type Severity = "critical" | "warning" | "notice";
 
 /** What is wrong, why, and how to fix it. It applies from `first_step` to `last_step`, if it concerns certain steps. */
 interface Finding {
+  /** Stays while the numbers change. */
+  key: string;
   rule: string;
   severity: Severity;
   title: string;
@@ -364,6 +367,9 @@ interface ListedMute {
 
 interface Diagnosis {
   verdict: string;
+  /** The verdict in one line, for a run with as many updates. */
+  answer: string;
+  updates: number;
   severity: Severity | null;
   findings: Finding[];
   notices: string[];

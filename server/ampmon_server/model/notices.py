@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ampmon.wire import Finding
 from ampmon_server.model.words import count, plural
 
 
 NO_UPDATE = "No steps recorded yet."
+NO_PROBLEM = "No problems found."
 STOP = "Stop this run: it cannot recover."
 
 
@@ -19,6 +22,27 @@ def notices_of(run: dict[str, Any], gaps_found: bool, failed: Sequence[str]) -> 
     """
     gaps = [] if gaps_found else list(_gaps(run))
     return [*failed_of(failed), *gaps, *_others(run)]
+
+
+def answer_of(worst_first: Sequence[Finding], updates: int) -> str:
+    """Return the verdict in one line."""
+    worst = next(iter(worst_first), None)
+    if worst is not None and worst.severity != "notice":
+        return worst.title
+    if not updates:
+        return NO_UPDATE
+    return f"Healthy · {plural(len(worst_first), 'notice')}" if worst else NO_PROBLEM
+
+
+def keys_of(findings: Sequence[Finding]) -> list[str]:
+    """Return keys that stay while the numbers change. Several findings may share a rule."""
+    seen: Counter[str] = Counter()
+    keys = []
+    for each in findings:
+        of = f"{each.rule} {each.scaler}"
+        seen[of] += 1
+        keys.append(f"{of} {seen[of]}")
+    return keys
 
 
 def failed_of(rules: Sequence[str]) -> Iterator[str]:

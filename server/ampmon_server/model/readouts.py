@@ -85,6 +85,26 @@ def readouts(run: Mapping[str, Any]) -> dict[str, Readout]:
     }
 
 
+def choices(run: Mapping[str, Any], alone: int) -> list[dict[str, Any]]:
+    """Return the choices of a scaler and of a rank, each a query parameter with its values in words.
+
+    A stream stands for its scaler on all ranks. ``alone`` is how many steps of a single rank are drawn at most.
+    """
+    scalers: dict[str, str] = {}
+    for each in run["streams"]:
+        scalers.setdefault(each["scaler"], each["stream"])
+    most = f", its newest {count(alone)} steps" if run["updates"] > alone else ""
+    ranks = [
+        [str(rank), f"rank {count(rank)}{most}"]
+        for rank in sorted({each["rank"] for each in run["streams"]})
+    ]
+    streams = [[stream, scaler] for scaler, stream in scalers.items()]
+    return [
+        {"name": "stream", "label": "Scaler", "options": streams},
+        {"name": "rank", "label": "Rank", "options": [["", "all ranks"], *ranks]},
+    ]
+
+
 def number(record: Mapping[str, Any], name: str) -> float | None:
     """Return a number of a record. JSON has NaN and infinities only as a kind: "nan", "inf" or "-inf"."""
     kind = record[f"{name}_kind"]

@@ -26,9 +26,10 @@ from ampmon_server.http.service import (
     ServiceDependency,
     visible,
 )
-from ampmon_server.model.readouts import budget_advice, health_words, readouts
+from ampmon_server.model.readouts import budget_advice, choices, health_words, readouts
 from ampmon_server.queries.distance import loss_of
 from ampmon_server.store import Advance, Edit, Sort, Status, Wanted
+from ampmon_server.store.updates.ranks import ALONE
 
 
 router = APIRouter(prefix="/api/v1")
@@ -121,7 +122,7 @@ def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Resp
     """Show a run: its summary, who reported (``identity``), and its alerts, null if the server sends none.
 
     ``numbers`` has its numbers in words, ``recording`` the state of the recording, and ``advice`` what to do if
-    monitoring exceeds its budget.
+    monitoring exceeds its budget. ``choices`` are of one of its scalers, by a stream, and of one of its ranks.
     """
     summary, identity = service.store.run(run_id)
     document = orjson.loads(orjson.dumps(summary))
@@ -134,6 +135,7 @@ def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Resp
         "numbers": {key: each._asdict() for key, each in readouts(document).items()},
         "recording": health_words(document),
         "advice": budget_advice(document),
+        "choices": choices(document, ALONE),
     }
     return tagged_json(answer, request)
 
