@@ -181,7 +181,8 @@ export class AlertsPage {
   }
 }
 
-/** The messages that were sent, or not. @param {boolean} sent @param {string} title @param {Column<Message>[]} columns @param {string} none */
+/** The messages that were sent, or not.
+ * @param {boolean} sent @param {string} title @param {Column<Message>[]} columns @param {string} none */
 function messages(sent, title, columns, none) {
   const key = (/** @type {Message} */ { run_id, rule, target, made }) => `${run_id} ${rule} ${target} ${made}`;
   const read = async (/** @type {number} */ limit) => {

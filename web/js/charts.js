@@ -46,8 +46,7 @@ export class Charts {
   /** The range of the whole run on each axis, as last drawn. @type {Partial<Record<View["x"], Span>>} */
   #drawn = {};
 
-  /** `at` is a chart's path without its name. For several runs, `charts` names the charts.
-   * @param {View} view @param {{at: string, more?: string, charts?: string[], onView: (view: View) => void, onTrouble: () => void}} of */
+  /** @param {View} view @param {ChartsOptions} of */
   constructor(view, { at, more = "", charts, onView, onTrouble }) {
     this.at = (/** @type {string} */ name) => `${at}/figures/${name}?${more}`;
     this.view = view;
@@ -100,7 +99,8 @@ export class Charts {
     return at === null || x === "user" ? null : x === "time" ? at / 1000 + MINUTE_MS * this.#zone : at;
   }
 
-  /** A chart, created when first asked for, then refreshed and closed with the others. @param {string} name @param {Position} [position] */
+  /** A chart, created when first asked for, then refreshed and closed with the others.
+   * @param {string} name @param {Position} [position] */
   panel(name, position) {
     const known = this.#panels.find((panel) => panel.name === name);
     if (known) return known;

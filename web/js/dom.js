@@ -70,7 +70,7 @@ export function keyed(parent, items, { key, make, update }) {
 }
 
 /** A select element. Render it with `renderForm`, which applies `chosen` once the options are on the page.
- * @param {{name?: string, label: string, options: Options, chosen: string, hidden?: boolean, onChoose: (value: string) => void}} field */
+ * @param {SelectField} field */
 export function select({ name, label, options, chosen, hidden = false, onChoose }) {
   const words = options.map(([value, words]) => html`<option value=${value}>${words}</option>`);
   return html`<select name=${name ?? nothing} aria-label=${label} data-chosen=${chosen} ?hidden=${hidden} @change=${({ target }) => onChoose(target.value)}>${words}</select>`;
@@ -113,7 +113,8 @@ export function renderForm(template, element, fields = "select, input[type=searc
   }
 }
 
-/** Open a dialog, which is removed once it is closed. @type {(attributes: Attributes, content: TemplateResult, onClose?: (dialog: HTMLDialogElement) => void) => void} */
+/** Open a dialog, which is removed once it is closed.
+ * @type {(attributes: Attributes, content: TemplateResult, onClose?: (dialog: HTMLDialogElement) => void) => void} */
 export function openDialog(attributes, content, onClose) {
   const dialog = document.body.appendChild(h("dialog", attributes));
   dialog.addEventListener("close", () => {

@@ -2,7 +2,7 @@
 
 import { byId, h, html, openDialog } from "./dom.js";
 
-/** In the order of the help dialog. The first key of each is the main one. @type {{keys: string[], command: Command, words: string, group: "Charts" | "Page"}[]} */
+/** In the order of the help dialog. The first key of each is the main one. @type {Key[]} */
 export const KEYS = [
   { keys: ["+", "="], command: "in", words: "Zoom in", group: "Charts" },
   { keys: ["-", "−"], command: "out", words: "Zoom out", group: "Charts" },

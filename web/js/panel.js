@@ -20,7 +20,7 @@ const SAVED = [
 ];
 
 /** Whether an element is on the screen, or nearly so: others need not fetch anything. `here` is false until the browser
- * has checked. `onCome` is called each time it comes on the screen. @type {(element: Element, onCome: () => void) => {here: boolean, stop: () => void}} */
+ * has checked. `onCome` is called each time it comes on the screen. @param {Element} element @param {() => void} onCome */
 export function onscreen(element, onCome) {
   const seen = {
     here: false,
@@ -66,7 +66,8 @@ export class Panel {
 
   /** `choices` are the chart's query parameters. `onWanted` is called when the chart needs a refresh: it came on the screen,
    * or the reader tries again. In the stack the caption is in the popup, for lack of room.
-   * @param {string} name @param {readonly string[]} choices @param {ChartActions} charts @param {() => void} onWanted @param {Position} [position] */
+   * @param {string} name @param {readonly string[]} choices @param {ChartActions} charts @param {() => void} onWanted
+   * @param {Position} [position] */
   constructor(name, choices, charts, onWanted, position = "alone") {
     this.name = name;
     this.choices = choices;

@@ -58,7 +58,7 @@ export class Run {
     this.#draw();
   }
 
-  /** Each tab with its content. The first is shown if the address names none. @returns {[name: string, words: string, content: HTMLElement[]][]} */
+  /** Each tab with its content. The first is shown if the address names none. @returns {Tab[]} */
   #tabs() {
     const chart = (/** @type {string} */ name) => this.charts.panel(name).element;
     const others = (/** @type {string} */ tab) => chartsIn(tab).filter((name) => !this.charts.has(name)).map(chart);

@@ -409,6 +409,36 @@ type Options = readonly (readonly [value: string, words: string])[];
 type Child = string | Node | null | undefined | false;
 type Attributes = Record<string, string | number | boolean | null | undefined | ((event: Told) => void)>;
 
+/** A tab's name in the address, its words and its content. */
+type Tab = [name: string, words: string, content: HTMLElement[]];
+
+interface SelectField {
+  name?: string;
+  label: string;
+  options: Options;
+  chosen: string;
+  hidden?: boolean;
+  onChoose(value: string): void;
+}
+
+/** `at` is a chart's path without its name, and `more` what its query has besides. For several runs, `charts` names the
+ *  charts. `onTrouble` is called if the server does not answer. */
+interface ChartsOptions {
+  at: string;
+  more?: string;
+  charts?: string[];
+  onView(view: View): void;
+  onTrouble(): void;
+}
+
+/** The keys of a command, and what the help dialog says of it. */
+interface Key {
+  keys: string[];
+  command: Command;
+  words: string;
+  group: "Charts" | "Page";
+}
+
 /** What a key or a button does. */
 type Command =
   | ("in" | "out" | "left" | "right" | "whole" | "follow" | "pause")
