@@ -59,59 +59,52 @@ async function endSession() {
   }
 }
 
-/** The box for signing in. A button in the bar reopens it, once the reader has closed it. */
-export class SignIn {
-  #box = /** @type {HTMLDialogElement} */ (byId("signin"));
-  #field = /** @type {HTMLInputElement} */ (byId("signin-key"));
-  #why = byId("signin-why");
-  #again = byId("signin-again");
-  #left = false;
+/** Open the box for signing in when a call is refused. A button in the bar reopens it, once the reader has closed it.
+ * Returns what to call when the server accepts this browser, after a sign-in here or in another tab.
+ * @param {() => void} onIn called after a sign-in here */
+export function installSignIn(onIn) {
+  const box = /** @type {HTMLDialogElement} */ (byId("signin"));
+  const field = /** @type {HTMLInputElement} */ (byId("signin-key"));
+  const [why, again] = [byId("signin-why"), byId("signin-again")];
+  let left = false;
 
-  /** @param {() => void} onIn called after a sign-in */
-  constructor(onIn) {
-    this.onIn = onIn;
-    this.#box.addEventListener("cancel", () => (this.#left = true));
-    this.#box.addEventListener("submit", (event) => void this.#submit(event));
-    byId("signin-leave").addEventListener("click", () => {
-      this.#left = true;
-      this.#box.close();
-    });
-    this.#again.addEventListener("click", () => this.#show());
-    whenSignedOut(() => {
-      this.#again.hidden = false;
-      if (!this.#left && !this.#box.open) this.#show();
-    });
-  }
-
-  /** The server accepts this browser, after a sign-in here or in another tab. */
-  done() {
-    this.#left = false;
-    this.#again.hidden = true;
-    this.#box.close();
-  }
-
-  #show() {
-    say(this.#why, "");
-    this.#field.value = "";
-    this.#box.showModal();
-  }
-
-  /** @param {SubmitEvent} event */
-  async #submit(event) {
+  const show = () => {
+    say(why, "");
+    field.value = "";
+    box.showModal();
+  };
+  const accepted = () => {
+    left = false;
+    again.hidden = true;
+    box.close();
+  };
+  const submit = async (/** @type {SubmitEvent} */ event) => {
     const button = /** @type {HTMLButtonElement} */ (event.submitter);
     event.preventDefault();
     button.disabled = true;
-    say(this.#why, "");
+    say(why, "");
     try {
-      await signIn(this.#field.value);
-      this.#field.value = "";
-      this.done();
-      this.onIn();
+      await signIn(field.value);
+      field.value = "";
+      accepted();
+      onIn();
     } catch (error) {
-      say(this.#why, wordsOf(error));
-      this.#field.select();
+      say(why, wordsOf(error));
+      field.select();
     } finally {
       button.disabled = false;
     }
-  }
+  };
+  box.addEventListener("submit", (event) => void submit(event));
+  box.addEventListener("cancel", () => (left = true));
+  byId("signin-leave").addEventListener("click", () => {
+    left = true;
+    box.close();
+  });
+  again.addEventListener("click", show);
+  whenSignedOut(() => {
+    again.hidden = false;
+    if (!left && !box.open) show();
+  });
+  return accepted;
 }

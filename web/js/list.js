@@ -57,45 +57,32 @@ class RunTable extends Table {
 }
 
 /** Data of runs beside their summaries (sparklines, losses), fetched for rows on the screen when a run has changed.
- * @template Datum */
-class RunData {
+ * @template Datum @param {string} path where the server has the data of a list of runs @param {() => void} onNews
+ * @returns {RunData<Datum>} */
+function runData(path, onNews) {
   /** The data of each run, and its version then. @type {Map<string, {version: number, datum: Datum | null}>} */
-  #held = new Map();
+  const held = new Map();
   /** The runs on the screen. @type {Summary[]} */
-  #wanted = [];
-  ask = paced(() => this.#read(), ASK_MS);
-
-  /** @param {string} path where the server has the data of a list of runs @param {() => void} onNews */
-  constructor(path, onNews) {
-    this.path = path;
-    this.onNews = onNews;
-  }
-
-  /** @param {Summary[]} runs that are on the screen */
-  setRuns(runs) {
-    this.#wanted = runs;
-    if (this.#stale.length) this.ask();
-  }
-
-  /** @param {Summary} run */
-  of({ run_id }) {
-    return this.#held.get(run_id)?.datum ?? null;
-  }
-
-  get #stale() {
-    return this.#wanted.filter((run) => this.#held.get(run.run_id)?.version !== run.version).slice(0, ASKED_MAX);
-  }
-
-  async #read() {
-    const runs = this.#stale;
+  let wanted = [];
+  const stale = () => wanted.filter((run) => held.get(run.run_id)?.version !== run.version).slice(0, ASKED_MAX);
+  const ask = paced(async () => {
+    const runs = stale();
     if (!runs.length || document.hidden) return;
     // The list itself reports that the server does not answer. A later call tries again.
-    const answer = await get(`${this.path}?runs=${runs.map((run) => run.run_id).join(",")}`).catch(() => null);
+    const answer = await get(`${path}?runs=${runs.map((run) => run.run_id).join(",")}`).catch(() => null);
     if (answer === null) return;
     const data = /** @type {Record<string, Datum | null>} */ (answer);
-    for (const { run_id, version } of runs) this.#held.set(run_id, { version, datum: data[run_id] ?? null });
-    this.onNews();
-  }
+    for (const { run_id, version } of runs) held.set(run_id, { version, datum: data[run_id] ?? null });
+    onNews();
+  }, ASK_MS);
+  return {
+    of: ({ run_id }) => held.get(run_id)?.datum ?? null,
+    setRuns: (runs) => {
+      wanted = runs;
+      if (stale().length) ask();
+    },
+    stop: ask.stop,
+  };
 }
 
 export class List {
@@ -114,9 +101,9 @@ export class List {
   #readGroups = paced(() => this.#fetchGroups().catch(() => {}), GROUPS_MS);
   #actions = new Actions(() => this.#changed());
   /** @type {RunData<Sparkline>} */
-  #scales = new RunData("/runs/scales", () => this.tick());
+  #scales = runData("/runs/scales", () => this.tick());
   /** @type {RunData<Loss>} */
-  #losses = new RunData("/runs/losses", () => this.tick());
+  #losses = runData("/runs/losses", () => this.tick());
   #table = new RunTable((order) => this.#give(order), (run, chosen) => this.#choose(run, chosen));
   #columns = columnChoice(() => {
     this.#sorted();
@@ -186,7 +173,7 @@ export class List {
   close() {
     window.removeEventListener("scroll", this.#scrolled);
     window.removeEventListener("resize", this.#scrolled);
-    for (const each of [this.#read, this.#readGroups, this.#scales.ask, this.#losses.ask]) each.stop();
+    for (const each of [this.#read, this.#readGroups, this.#scales, this.#losses]) each.stop();
   }
 
   /** @param {number} place */

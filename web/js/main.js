@@ -1,6 +1,6 @@
 // Starts the page: shows what the address asks for, and keeps it fresh.
 
-import { showAccount, SignIn } from "./account.js";
+import { installSignIn, showAccount } from "./account.js";
 import { format, parse } from "./address.js";
 import { AlertsPage } from "./alerts.js";
 import { copyLink, loadTheme, theme, toggleTheme } from "./browser.js";
@@ -41,7 +41,7 @@ let lastTick = Date.now();
 
 const refresh = paced(update, REFRESH_MS);
 const live = new Live({ onAdvance: takeEvents, onConnection: showConnection });
-const signIn = new SignIn(look);
+const signedIn = installSignIn(look);
 
 /** @param {Advance[]} advances */
 function takeEvents(advances) {
@@ -121,7 +121,7 @@ function preload() {
 function showConnection(now) {
   sayState(now);
   if (now.state !== "live") return;
-  signIn.done();
+  signedIn();
   showAccount().then(refresh, () => live.checkStream());
 }
 

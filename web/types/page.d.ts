@@ -583,6 +583,13 @@ interface Loss {
   least: number | null;
 }
 
+/** Data of the runs on the screen, beside their summaries. */
+interface RunData<Datum> {
+  of(run: Summary): Datum | null;
+  setRuns(runs: Summary[]): void;
+  stop(): void;
+}
+
 interface ListRow {
   run: Summary;
   scale: Sparkline | null;
