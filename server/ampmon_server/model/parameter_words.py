@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ampmon_server.model.parameter_statistics import STATISTICS, Unit
@@ -13,6 +13,11 @@ from ampmon_server.model.words import NONE, bits, count, measure, percent, plura
 
 _NAMELESS = re.compile(r"parameter \d+ \[")
 """The trainer's name for a parameter if it has no model: "parameter 4 [64 × 3]"."""
+_WORDS: dict[Unit, Callable[[float], str]] = {
+    "share": percent,
+    "magnitude": measure,
+    "headroom": bits,
+}
 
 
 def caption(sampled: Mapping[str, Any], sort: str) -> str:
@@ -66,9 +71,7 @@ def _other(row: Mapping[str, Any], name: str) -> float | None:
 
 
 def _in(value: float | None, unit: Unit) -> str:
-    if value is None:
-        return NONE
-    return {"share": percent, "magnitude": measure, "headroom": bits}[unit](value)
+    return NONE if value is None else _WORDS[unit](value)
 
 
 def _share(share: float | None, error: float | None) -> str:
