@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ampmon.checking import Preflight, preflight
     from ampmon.client.current_run import finish
     from ampmon.client.feed import Policy, stream
-    from ampmon.client.measuring import measure_on_request
+    from ampmon.client.measure_on_request import measure_on_request
     from ampmon.client.run import init, log, metrics
     from ampmon.client.scaler import GradScaler, watch
     from ampmon.client.troubles import AmpmonWarning
@@ -52,7 +52,7 @@ _HOMES = {
     "finish": "ampmon.client.current_run",
     "init": "ampmon.client.run",
     "log": "ampmon.client.run",
-    "measure_on_request": "ampmon.client.measuring",
+    "measure_on_request": "ampmon.client.measure_on_request",
     "metrics": "ampmon.client.run",
     "preflight": "ampmon.checking",
     "show": "ampmon.notebook",

@@ -18,7 +18,7 @@ import torch
 from ampmon import wire
 from ampmon.client import current_run
 from ampmon.client.iteration import Iteration, taken
-from ampmon.client.measurement import Measurer
+from ampmon.client.measurer import Measurer
 from ampmon.client.monitor_view import Reporting, rates, shares
 from ampmon.client.recorder import Recorder
 from ampmon.client.run import have_arrived, number, number_or_copy

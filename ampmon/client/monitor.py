@@ -29,8 +29,8 @@ from ampmon.client.iteration import (
     report_move,
     taken,
 )
-from ampmon.client.measurement import Measurer, fusable
-from ampmon.client.measuring import Measuring
+from ampmon.client.measure_on_request import Measuring
+from ampmon.client.measurer import Measurer, fusable
 from ampmon.client.monitor_view import MonitorProperties
 from ampmon.client.recorder import Recorder
 from ampmon.client.sampler import Sampler

@@ -10,7 +10,7 @@ import torch
 
 from ampmon import wire
 from ampmon.client.iteration import Iteration
-from ampmon.client.measurement import Measurer
+from ampmon.client.measurer import Measurer
 from ampmon.client.recorder import Recorder
 from ampmon.config import Config
 from ampmon.lints.optimizers import parameters_of

@@ -64,7 +64,7 @@ PARITY = Suite(
         "scaler/test_graphs.py::test_a_capture_is_not_broken",
         "scaler/test_gradient_kinds.py::test_parameters_may_lie_on_several_devices",
         "scaler/test_gear.py",
-        "scaler/test_measuring.py",
+        "scaler/test_measure_on_request.py",
         "scaler/test_preflight.py",
     ),
 )

@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 
 import ampmon
 from end_to_end import test_the_whole_way
-from scaler.test_measuring import ALWAYS, SCALE, batch, loss_of, network, train
+from scaler.test_measure_on_request import ALWAYS, SCALE, batch, loss_of, network, train
 from server.test_report import asked, blank, offline, opened, texts, trained, until, written
 from serving import Server
 from test_demo import Demo, new_demo

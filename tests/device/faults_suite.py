@@ -19,7 +19,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from ampmon.client import measurement, recorder
+from ampmon.client import measurer, recorder
 from ampmon.probe import accelerator, ring
 from ampmon.probe.gpu import table
 from device.emulated import Device, device
@@ -224,7 +224,7 @@ def test_pinned_memory_freed_in_a_capture_shows(
 ) -> None:
     """Dropping an iteration when a capture begins frees its pinned memory in the capture, which is a violation."""
     monkeypatch.delattr(ring.Readback, "__del__")
-    monkeypatch.setattr(measurement.Measurer, "stand_aside", lambda measurer, iteration: None)
+    monkeypatch.setattr(measurer.Measurer, "stand_aside", lambda self, iteration: None)
     training = Training()
     training.scaler.scale(training.model(training.inputs[0]).square().mean()).backward()
     training.scaler.unscale_(training.optimizer)

@@ -14,7 +14,7 @@ from torch.optim import SGD, AdamW, Optimizer
 import ampmon
 from ampmon import wire
 from ampmon.activations import gathering
-from ampmon.client import measurement
+from ampmon.client import measurer
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gpu import kernels, loading
 from ampmon.probe.gpu.table import Tables
@@ -217,10 +217,10 @@ def test_samples_go_on_where_no_baseline_can_be_timed(data_directory: Path) -> N
     # Each reading of the clock takes 1 us, so the slow first kernels do not make samples rarer.
     scaler.monitor._account.clock = itertools.count(0, 1000).__next__
     optimizer = SGD(with_gradients(torch.ones(5)), lr=0.0)
-    for _ in range(measurement.BASELINES + 2):
+    for _ in range(measurer.BASELINES + 2):
         step(scaler, optimizer)
     sampled = [update.gradients is not None for update in recording(data_directory).updates]
-    assert sampled == [True, *[False] * measurement.BASELINES, True]
+    assert sampled == [True, *[False] * measurer.BASELINES, True]
 
 
 @pytest.mark.parametrize("every", [1, 10**6])
@@ -268,7 +268,7 @@ def test_a_pass_counts_over_torchs_own(
     # Milliseconds between two events, so large that the clock does not matter.
     device = Device(tick=1e9)
     timer = functools.partial(DeviceTimer, event=device.event, timed=lambda _: True)
-    monkeypatch.setattr(measurement, "DeviceTimer", timer)
+    monkeypatch.setattr(measurer, "DeviceTimer", timer)
     scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(budget=1.0))
     # Each reading of the clock takes 1 us, so the slow first kernels do not make samples rarer.
     scaler.monitor._account.clock = itertools.count(0, 1000).__next__
@@ -292,7 +292,7 @@ def test_device_time_begins_at_the_launch(
     """The host's time for making tables is not device time, whether or not the pass unscales."""
     device = Device(tick=1.0)
     timer = functools.partial(DeviceTimer, event=device.event, timed=lambda _: True)
-    monkeypatch.setattr(measurement, "DeviceTimer", timer)
+    monkeypatch.setattr(measurer, "DeviceTimer", timer)
     tables = Tables.of
 
     def slowly(*arguments: Any) -> Any:

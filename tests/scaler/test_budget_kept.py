@@ -12,7 +12,7 @@ from torch.optim import SGD
 
 import ampmon
 from ampmon import wire
-from ampmon.client.measurement import Measurer
+from ampmon.client.measurer import Measurer
 from ampmon.probe.gpu import loading
 from ampmon.spool import SpoolWriter
 from ampmon.testing import ManualClock

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import ampmon
 from ampmon.client import current_run
-from ampmon.client.measuring import EVERY_S, UPDATES, Measuring
+from ampmon.client.measure_on_request import EVERY_S, UPDATES, Measuring
 from ampmon.errors import ConfigurationError
 from ampmon.spool import Answers, attempt_directory
 from device.place import PLACE
