@@ -159,7 +159,7 @@ def test_a_block_without_squares_is_read() -> None:
     first = packing.compress(msgspec.msgpack.encode((*head, [len(part) for part in again])))
     older = b"".join([packed[:1], len(first).to_bytes(4, "little"), first, *again])
 
-    assert not packing.stack_from_bytes(older).statistics["run_squares"].any()
+    assert not packing.stack_from_bytes(older).columns["run_squares"].any()
 
 
 def test_what_is_packed_names_its_version() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -28,8 +28,9 @@ from ampmon_server.store.engine.errors import Damaged
 
 T = TypeVar("T")
 
-_COUNTS = (*packed.COUNTS, "histogram", "run_squares")
-_FLOATS = ("amax", "sum_squares")
+_HEADS = {"step": "<i8", "time": "<i8", "scale": "<f8"}
+"""The columns with one number for each sample."""
+_STATISTICS = (*packed.COUNTS, "histogram", "run_squares", "amax", "sum_squares")
 _WIDE = {"histogram": (BINS,), "run_squares": (SMALL,)}
 
 _SUBNORMAL = "subnormal"
@@ -112,86 +113,57 @@ def unversioned(data: bytes, version: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """m samples of the same n parameters: arrays are [m], statistics [m, n] and histograms [m, n, 64]."""
+    """m samples of the same n parameters. `step`, `time` and `scale` are [m], the others [m, n] or [m, n, bins]."""
 
-    steps: npt.NDArray[np.int64]
-    times: npt.NDArray[np.int64]
-    scales: npt.NDArray[np.float64]
     parameters: npt.NDArray[np.int32]
-    statistics: dict[str, npt.NDArray[Any]]
-    beside: dict[str, npt.NDArray[Any]]
+    columns: dict[str, npt.NDArray[Any]]
 
     @classmethod
     def of(cls, samples: Sequence[Sample]) -> Stack:
-        return cls(
-            np.array([sample.step for sample in samples], np.int64),
-            np.array([sample.time for sample in samples], np.int64),
-            np.array([sample.scale for sample in samples], np.float64),
-            samples[0].statistics.parameters,
-            {
-                name: np.stack([getattr(sample.statistics, name) for sample in samples])
-                for name in (*_COUNTS, *_FLOATS)
-            },
-            {
-                name: np.stack([sample.beside[name] for sample in samples])
-                for name in samples[0].beside
-            },
-        )
+        first = samples[0]
+        columns = {
+            name: np.array([getattr(each, name) for each in samples], kind)
+            for name, kind in _HEADS.items()
+        }
+        for name in _STATISTICS:
+            columns[name] = np.stack([getattr(each.statistics, name) for each in samples])
+        for name in first.beside:
+            columns[name] = np.stack([each.beside[name] for each in samples])
+        return cls(first.statistics.parameters, columns)
 
     def __len__(self) -> int:
         return len(self.steps)
 
+    @property
+    def steps(self) -> Ints:
+        return self.columns["step"]
+
     @classmethod
     def joined(cls, stacks: Sequence[Stack]) -> Stack:
-        """Concatenate one or more stacks that are alike."""
-        if len(stacks) == 1:
-            return stacks[0]
+        """Concatenate one or more stacks of the same parameters."""
         first = stacks[0]
-        return cls(
-            np.concatenate([stack.steps for stack in stacks]),
-            np.concatenate([stack.times for stack in stacks]),
-            np.concatenate([stack.scales for stack in stacks]),
-            first.parameters,
-            {
-                name: np.concatenate([stack.statistics[name] for stack in stacks])
-                for name in first.statistics
-            },
-            {
-                name: np.concatenate([stack.beside[name] for stack in stacks])
-                for name in first.beside
-            },
-        )
+        if len(stacks) == 1:
+            return first
+        columns = {
+            name: np.concatenate([each.columns[name] for each in stacks]) for name in first.columns
+        }
+        return cls(first.parameters, columns)
 
     def take(self, rows: slice) -> Stack:
-        return Stack(
-            self.steps[rows],
-            self.times[rows],
-            self.scales[rows],
-            self.parameters,
-            {name: values[rows] for name, values in self.statistics.items()},
-            {name: values[rows] for name, values in self.beside.items()},
-        )
-
-    def is_like(self, other: Stack) -> bool:
-        """Whether both have the same parameters and the same extra columns."""
-        return self.beside.keys() == other.beside.keys() and np.array_equal(
-            self.parameters, other.parameters
-        )
+        return Stack(self.parameters, {name: each[rows] for name, each in self.columns.items()})
 
     def samples(self) -> list[Sample]:
+        heads = zip(*(self.columns[name].tolist() for name in _HEADS), strict=True)
         return [
-            Sample(
-                int(self.steps[row]),
-                int(self.times[row]),
-                float(self.scales[row]),
-                Statistics(
-                    parameters=self.parameters,
-                    **{name: values[row] for name, values in self.statistics.items()},
-                ),
-                {name: values[row] for name, values in self.beside.items()},
-            )
-            for row in range(len(self))
+            Sample(step, time, scale, *self._statistics(row))
+            for row, (step, time, scale) in enumerate(heads)
         ]
+
+    def _statistics(self, row: int) -> tuple[Statistics, dict[str, npt.NDArray[Any]]]:
+        """The statistics of a sample, and its other columns."""
+        beside = {name: each[row] for name, each in self.columns.items() if name not in _HEADS}
+        known = {name: beside.pop(name) for name in _STATISTICS}
+        return Statistics(parameters=self.parameters, **known), beside
 
 
 def regrouped(stacks: Sequence[Stack], most: int) -> list[Stack]:
@@ -200,13 +172,8 @@ def regrouped(stacks: Sequence[Stack], most: int) -> list[Stack]:
     if any(one.steps[-1] > other.steps[0] for one, other in pairwise(ordered)):
         single = [stack.take(slice(row, row + 1)) for stack in stacks for row in range(len(stack))]
         ordered = sorted(single, key=lambda stack: int(stack.steps[0]))
-    groups: list[list[Stack]] = []
-    for stack in ordered:
-        if groups and groups[-1][-1].is_like(stack):
-            groups[-1].append(stack)
-        else:
-            groups.append([stack])
-    whole = [Stack.joined(group) for group in groups]
+    alike = groupby(ordered, key=lambda stack: stack.parameters.tobytes())
+    whole = [Stack.joined(list(group)) for _, group in alike]
     return [
         stack.take(slice(first, first + most))
         for stack in whole
@@ -216,36 +183,28 @@ def regrouped(stacks: Sequence[Stack], most: int) -> list[Stack]:
 
 def stacks(samples: Sequence[Sample]) -> list[Stack]:
     """Group samples, given in order of step, into stacks of neighbours with the same parameters."""
-    found: list[Stack] = []
-    first = 0
-    for index in range(1, len(samples) + 1):
-        if index == len(samples) or not _alike(samples[first], samples[index]):
-            found.append(Stack.of(samples[first:index]))
-            first = index
-    return found
-
-
-def _alike(one: Sample, other: Sample) -> bool:
-    return np.array_equal(one.statistics.parameters, other.statistics.parameters)
+    alike = groupby(samples, key=lambda sample: sample.statistics.parameters.tobytes())
+    return [Stack.of(list(group)) for _, group in alike]
 
 
 def block_to_bytes(stack: Stack) -> bytes:
     """Pack a stack as one block."""
-    statistics = {name: _packed(values) for name, values in stack.statistics.items()}
-    beside = {name: _packed(values) for name, values in stack.beside.items()}
-    small = stack.statistics["histogram"][..., :SUBNORMAL_BINS].sum(-1)
+    small = stack.columns["histogram"][..., :SUBNORMAL_BINS].sum(-1)
+    columns = {name: _packed(each) for name, each in stack.columns.items() if name not in _HEADS}
+    counts = {name: columns.pop(name) for name in packed.COUNTS} | {_SUBNORMAL: _packed(small)}
     parts = [
-        {"amax": statistics["amax"]},
-        {"sum_squares": statistics["sum_squares"], **beside},
-        {name: statistics[name] for name in _WIDE},
+        {"amax": columns.pop("amax")},
+        {name: column for name, column in columns.items() if name not in _WIDE},
+        {name: columns[name] for name in _WIDE},
     ]
     data = [compress(msgspec.msgpack.encode(part)) for part in parts]
+    steps, times, scales = (stack.columns[name].astype(kind) for name, kind in _HEADS.items())
     head = _Head(
-        steps=stack.steps.astype("<i8").tobytes(),
-        times=stack.times.astype("<i8").tobytes(),
-        scales=stack.scales.astype("<f8").tobytes(),
+        steps=steps.tobytes(),
+        times=times.tobytes(),
+        scales=scales.tobytes(),
         parameters=stack.parameters.astype("<i4").tobytes(),
-        columns={name: statistics[name] for name in packed.COUNTS} | {_SUBNORMAL: _packed(small)},
+        columns=counts,
         sizes=[len(part) for part in data],
     )
     first = compress(msgspec.msgpack.encode(head))
@@ -299,13 +258,12 @@ class PackedStack:
         for part in range(1, len(self._ends)):
             held |= self._part(part)
         del held[_SUBNORMAL]
-        columns = {
-            name: self._unpacked(column, _WIDE.get(name, ())) for name, column in held.items()
-        }
-        known = {name: columns.pop(name) for name in (*_COUNTS, *_FLOATS) if name in columns}
+        columns = dict(zip(_HEADS, (self.steps, self.times, self.scales), strict=True))
+        for name, column in held.items():
+            columns[name] = self._unpacked(column, _WIDE.get(name, ()))
         shape = len(self.steps), len(self.parameters), SMALL
-        known.setdefault("run_squares", np.zeros(shape, np.int64))
-        return Stack(self.steps, self.times, self.scales, self.parameters, known, columns)
+        columns.setdefault("run_squares", np.zeros(shape, np.int64))
+        return Stack(self.parameters, columns)
 
     def _part(self, number: int) -> dict[str, _Column]:
         return _decoded(_part_decoder, self._data[self._ends[number - 1] : self._ends[number]])

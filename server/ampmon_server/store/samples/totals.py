@@ -58,13 +58,14 @@ def total(stack: Stack, numel: Ints, sample: int | None) -> Samples:
     parameters, or None for all.
     """
     rows = np.zeros(len(stack.steps), _SAMPLE)
-    rows["step"], rows["time"], rows["scale"] = stack.steps, stack.times, stack.scales
-    looked = stack.statistics["looked"]
-    on_grid = stack.statistics["on_grid"] >= ON_GRID_SHARE * looked
+    for name in ("step", "time", "scale"):
+        rows[name] = stack.columns[name]
+    looked = stack.columns["looked"]
+    on_grid = stack.columns["on_grid"] >= ON_GRID_SHARE * looked
     elements = sampling_error.elements_of(looked, numel[stack.parameters], sample)
     with np.errstate(over="ignore", invalid="ignore"):  # squares may be infinite or NaN
         for name, chosen in (("on_grid", on_grid), ("off_grid", ~on_grid)):
-            _fill(rows[name], stack.statistics, elements, chosen)
+            _fill(rows[name], stack.columns, elements, chosen)
     return rows
 
 
