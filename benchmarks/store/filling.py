@@ -127,7 +127,7 @@ class _Filling:
         roster.introduce(batch, {STREAM})
         stream = roster.mine(STREAM)
         self._put_updates(connection, stream)
-        self._put_samples(connection, state, attempt, stream)
+        self._put_samples(connection, attempt, stream)
         self._count(connection, state, stream, roster)
         if connection.dialect.name == "postgresql":  # as autovacuum does during normal ingest
             _unhurried(connection)
@@ -225,18 +225,16 @@ class _Filling:
         rows["value"] = 2 + 9 / (1 + steps / 1e4) + 0.1 * chance.standard_normal(len(steps))
         return rows
 
-    def _put_samples(
-        self, connection: Connection, state: RunState, attempt: Attempt, stream: StreamSource
-    ) -> None:
-        parameter_rollups.add_names(connection, state.run_id, stream, attempt.number)
+    def _put_samples(self, connection: Connection, attempt: Attempt, stream: StreamSource) -> None:
+        parameter_rollups.add_names(connection, stream, attempt.number)
         chance = np.random.default_rng(2)
         steps = range(SAMPLED_EVERY, len(self._track), SAMPLED_EVERY)
         chunks = range(0, len(steps), _SAMPLES)
         for first in shown(chunks, f"{len(steps)} samples"):
             samples = [self._sample(step, chance) for step in steps[first : first + _SAMPLES]]
-            gradients.write(connection, state, attempt, stream, samples)
+            gradients.write(connection, attempt, stream, samples)
             passed = [_through_modules(each) for each in samples[::MODULES_EVERY]]
-            gradients.write_blocks(connection, module_blocks, state, attempt, stream, passed)
+            gradients.write_blocks(connection, module_blocks, attempt, stream, passed)
 
     def _sample(self, step: int, chance: np.random.Generator) -> Sample:
         varied = self._real.varied(chance)

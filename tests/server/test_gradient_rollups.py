@@ -253,7 +253,7 @@ def hold_parameters(
 
     Reading a part must give the same cells at the part's places, in its order.
     """
-    of = parameter_rollups.stream_samples(connection, scaler.run_id, source)
+    of = parameter_rollups.stream_samples(connection, source)
     rows = of.rows(0, INTEGER_MAX)
     asked = connection, scaler, source.number, stretch, columns
     found = parameter_rollups.read(*asked, parameter_rollups.whole).cells
@@ -347,7 +347,7 @@ def test_rollups_are_rebuilt_as_they_were(settings: Settings, store: Store) -> N
         scaler = scalers.find(connection, trainer.run_id, None)
         (source,) = scaler.sources
         samples.series(connection, scaler).roll_up(0, scaler.edge - 1)
-        of = parameter_rollups.stream_samples(connection, scaler.run_id, source)
+        of = parameter_rollups.stream_samples(connection, source)
         of.series.roll_up(0, source.edge - 1)
         assert connection.execute(pages).all() == before
     database.dispose()

@@ -27,7 +27,7 @@ def of_streams(count: int, version: int = 7) -> Remembered:
     made = Remembered(version)
     for number in range(count):
         made.streams[0, str(number)] = StreamSource(
-            number, 0, str(number), "replicated", 0, 0, None, None
+            b"", number, 0, str(number), "replicated", 0, 0, None, None
         )
     return made
 

@@ -161,7 +161,7 @@ def test_cells_of_an_older_schema_are_made_from_rows(store: Store) -> None:
     with engine.writing(store._engine) as connection:
         before = connection.execute(pages).all()
         connection.execute(scalar_rollups.delete())
-        of = scalars.LoggedSeries(trainer.run_id.bytes, 0)
+        (of,) = logged.sources(connection, trainer.run_id, 0)
         for name in scalars.names_of(connection, of):
             scalars.series(connection, of, name).roll_up(0, INTEGER_MAX)
         assert connection.execute(pages).all() == before

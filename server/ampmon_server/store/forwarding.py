@@ -36,9 +36,8 @@ from ampmon_server.store.runs import runs
 from ampmon_server.store.schema.global_tables import destinations
 from ampmon_server.store.schema.tables import attempts, forwarded, ledger
 from ampmon_server.store.schema.tables import runs as of_runs
-from ampmon_server.store.streams.scalers import Scaler, scalers_of
+from ampmon_server.store.streams.scalers import Scaler, StreamSource, scalers_of
 from ampmon_server.store.updates import scalars, updates
-from ampmon_server.store.updates.scalars import LoggedSeries
 
 
 STEPS_MAX = 1024
@@ -251,7 +250,6 @@ def _series(connection: Connection, run: Row[Any]) -> list[_Series]:
         read = partial(_updates, connection, scaler, prefix)
         found.append(_Series(f"updates {scaler.number}", ready, together, read))
         for source, held in zip(scaler.sources, of, strict=True):
-            logged = LoggedSeries(scaler.run_id, source.number, source.rows_from)
             first = {number: origins.get((source.rank, number), 0) for number in held}
             before = "" if source.rank == lowest else f"rank{source.rank}/"
             values = _Series(
@@ -261,7 +259,7 @@ def _series(connection: Connection, run: Row[Any]) -> list[_Series]:
                     for number, steps in held.items()
                 },
                 held,
-                partial(_values, connection, logged, before),
+                partial(_values, connection, source, before),
             )
             found.append(values)
     return found
@@ -331,14 +329,14 @@ def _number(row: Mapping[str, Any], name: str) -> float | None:
 
 
 def _values(
-    connection: Connection, of: LoggedSeries, prefix: str, attempt: int, within: Range
+    connection: Connection, source: StreamSource, prefix: str, attempt: int, within: Range
 ) -> tuple[list[Point], int]:
-    names = scalars.names_of(connection, of)
+    names = scalars.names_of(connection, source)
     first = within[0]
     last = min(within[1], first + max(VALUES_MAX // max(len(names), 1), 1) - 1)
     found: dict[tuple[int, int], dict[str, float]] = {}
     for name in names:
-        rows = scalars.PAGES.read(connection, of.key(name), first, last)
+        rows = scalars.PAGES.read(connection, (*source.key, name), first, last)
         rows = rows[rows["attempt"] == attempt]
         columns = (rows[field].tolist() for field in ("step", "time", "value"))
         for step, time, value in zip(*columns, strict=True):

@@ -24,9 +24,8 @@ from ampmon_server.store.pages.windows import WindowedSeries
 from ampmon_server.store.samples import parameter_rollups, samples
 from ampmon_server.store.schema import tables
 from ampmon_server.store.schema.tables import streams
-from ampmon_server.store.streams.scalers import scalers_of
+from ampmon_server.store.streams.scalers import COLUMNS, StreamSource, scalers_of
 from ampmon_server.store.updates import scalars, updates
-from ampmon_server.store.updates.scalars import LoggedSeries
 
 
 _CHUNK = 4
@@ -79,16 +78,15 @@ def _parameters(connection: Connection, run_id: bytes) -> Named:
     for scaler in scalers_of(connection, run_id):
         for source in scaler.sampled:
             if source.sampled:
-                samples = parameter_rollups.stream_samples(connection, run_id, source)
+                samples = parameter_rollups.stream_samples(connection, source)
                 if not samples.names:
                     raise Damaged(f"the names of stream {source.number}'s parameters are missing")
                 yield f"parameters of stream {source.number}", samples.series
 
 
 def _scalars(connection: Connection, run_id: bytes) -> Named:
-    table = streams.c
-    statement = select(table.stream, table.rows_from).where(table.run_id == run_id)
-    rows_from = dict(connection.execute(statement).all())
+    statement = select(*COLUMNS).where(streams.c.run_id == run_id)
+    sources = {row[1]: StreamSource(*row) for row in connection.execute(statement)}
     named = {
         (stream, name)
         for held in (tables.scalar_pages.c, tables.scalar_rollups.c)
@@ -97,9 +95,9 @@ def _scalars(connection: Connection, run_id: bytes) -> Named:
         )
     }
     for stream, name in sorted(named):
-        if stream in rows_from:  # the check of streams reports the others
-            of = LoggedSeries(run_id, stream, rows_from[stream])
-            yield f"scalar {name!r} of stream {stream}", scalars.series(connection, of, name)
+        if stream in sources:  # the check of streams reports the others
+            found = scalars.series(connection, sources[stream], name)
+            yield f"scalar {name!r} of stream {stream}", found
 
 
 SERIES: dict[Table, Callable[[Connection, bytes], Named]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -25,7 +25,6 @@ from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import Scaler, StreamSource
 from ampmon_server.store.streams.state import RunState
 from ampmon_server.store.updates import resumes, scalars, updates
-from ampmon_server.store.updates.scalars import LoggedSeries
 from ampmon_server.store.updates.updates import PAGES, agreed, read_rows
 
 
@@ -110,9 +109,7 @@ class BatchWriter:
             for place, update in placed
             if update.activations is not None
         ]
-        gradients.write_blocks(
-            self.connection, module_blocks, self.state, self.attempt, stream, passed
-        )
+        gradients.write_blocks(self.connection, module_blocks, self.attempt, stream, passed)
 
     def _samples(
         self,
@@ -128,9 +125,10 @@ class BatchWriter:
             return False
         samples = [rows.sample(update, share.statistics[place], place) for place, update in taken]
         late = max(update.seq for _, update in taken) < held
-        of = self.connection, self.state, self.attempt, rows.stream
-        if gradients.write(*of, samples, late=late) and self._is_present(rows.stream):
-            gradients.summarize(*of, scaler)
+        of = self.attempt, rows.stream
+        is_newest = gradients.write(self.connection, *of, samples, late=late)
+        if is_newest and self._is_present(rows.stream):
+            gradients.summarize(self.connection, self.state, *of, scaler)
         return True
 
     def _resume(self, rows: RowMaker, first: wire.Update) -> None:
@@ -156,7 +154,7 @@ class BatchWriter:
 
     def _scale_before(self, rows: RowMaker) -> float | None:
         """The scale that the step before an attempt left; None if there is none or it is not finite."""
-        key, before = (self.state.run_id, rows.stream.number), self.attempt.origin
+        key, before = rows.stream.key, self.attempt.origin
         while (number := PAGES.preceding(self.connection, key, before)) is not None:
             before = number << PAGE_BITS
             found = PAGES.read(self.connection, key, before, self.attempt.origin - 1)
@@ -185,7 +183,7 @@ class BatchWriter:
         self.state.last_step = max(self.state.last_step or 0, last)
 
     def _put(self, stream: StreamSource, rows: Rows, skipped: Sequence[Row]) -> None:
-        key = (self.state.run_id, stream.number)
+        key = stream.key
         first, last = int(rows["step"][0]), int(rows["step"][-1])
         held = rows[rows["step"] >= stream.rows_from]
         new = PAGES.put(self.connection, {key: held}, self.roster.tails) if len(held) else 0
@@ -260,8 +258,7 @@ class BatchWriter:
         placed: Sequence[tuple[int, wire.Scalars]],
         updates: Sequence[tuple[int, wire.Update]],
     ) -> None:
-        stream, overlaid = rows.stream, self.state.attempts > 1
-        of = LoggedSeries(self.state.run_id, stream.number, stream.rows_from, overlaid)
+        of = replace(rows.stream, overlaid=self.state.attempts > 1)
         logged = rows.scalars(placed)
         if logged:
             _check_room(placed, scalars.too_many(self.connection, of, logged, self.roster.tails))

@@ -239,10 +239,12 @@ class Roster:
         )
         rows = []
         for number, name in enumerate(new, 0 if last is None else last + 1):
-            made = StreamSource(number, rank, name, layouts[name], 0, 0, None, None)
+            made = StreamSource(
+                self._state.run_id, number, rank, name, layouts[name], 0, 0, None, None
+            )
             self._streams[rank, name] = made
             nothing = (0, 0, None, None, None, 0, 0)
-            rows.append((self._state.run_id, number, rank, name, made.layout, *nothing))
+            rows.append((*made.key, rank, name, made.layout, *nothing))
         insert_rows(self._connection, streams, rows)
 
     def _describe(self, place: int, header: wire.StreamHeader) -> bool:

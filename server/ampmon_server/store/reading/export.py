@@ -45,7 +45,7 @@ def read_samples(database: Engine, run_id: UUID) -> Iterator[ExportedSample]:
         ]
     for name, source in found:
         held: list[ExportedSample] = []
-        for first, samples in _of_source(database, run_id, name, source):
+        for first, samples in _of_source(database, name, source):
             # A start in the middle of the one before has blocks among that one's.
             held.sort(key=_step)
             before = bisect_left(held, first, key=_step)
@@ -59,17 +59,17 @@ def _step(of: ExportedSample) -> int:
 
 
 def _of_source(
-    database: Engine, run_id: UUID, name: str, source: StreamSource
+    database: Engine, name: str, source: StreamSource
 ) -> Iterator[tuple[int, list[ExportedSample]]]:
     """Yield a rank's blocks of samples, each with its first step, in order of that."""
     after = (-1, -1)
     known: dict[int, Sequence[wire.Parameter]] = {}
     while True:
         with engine.reading(database) as connection:
-            rows = _blocks(connection, run_id.bytes, source, after)
-            held = [_current(connection, run_id.bytes, source, row) for row in rows]
+            rows = _blocks(connection, source, after)
+            held = [_current(connection, source, row) for row in rows]
             for attempt in {row.attempt for row in rows} - known.keys():
-                known[attempt] = parameters_of(connection, run_id.bytes, source.number, attempt)
+                known[attempt] = parameters_of(connection, source, attempt)
         for row, kept in zip(rows, held, strict=True):
             of = source.rank, row.attempt
             names = known[row.attempt]
@@ -80,13 +80,13 @@ def _of_source(
 
 
 def _blocks(
-    connection: Connection, run_id: bytes, source: StreamSource, after: tuple[int, int]
+    connection: Connection, source: StreamSource, after: tuple[int, int]
 ) -> Sequence[Row[Any]]:
     table = gradient_blocks.c
     key = (table.first_step, table.attempt)
     statement: Select[Any] = (
         select(*key, table.data)
-        .where(table.run_id == run_id, table.stream == source.number)
+        .where(table.run_id == source.run_id, table.stream == source.number)
         .where(tuple_(*key) > tuple_(*after))
         .order_by(*key)
         .limit(_BLOCKS)
@@ -94,12 +94,10 @@ def _blocks(
     return connection.execute(statement).all()
 
 
-def _current(
-    connection: Connection, run_id: bytes, source: StreamSource, row: Row[Any]
-) -> list[packing.Sample]:
+def _current(connection: Connection, source: StreamSource, row: Row[Any]) -> list[packing.Sample]:
     stack = packing.stack_from_bytes(row.data)
     if not source.overlaid:
         return stack.samples()
     attempts = np.full(len(stack), row.attempt)
-    keep = scalers.current(connection, run_id, source.number, stack.steps, attempts)
+    keep = scalers.current(connection, source, stack.steps, attempts)
     return [each for each, kept in zip(stack.samples(), keep.tolist(), strict=True) if kept]

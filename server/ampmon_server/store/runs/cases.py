@@ -27,7 +27,6 @@ from ampmon_server.store.streams import state
 from ampmon_server.store.streams.attempts import RANKS_MAX, Start, newest_start
 from ampmon_server.store.streams.scalers import Scaler, find, newest_header, scalers_of
 from ampmon_server.store.updates import resumes, scalars, skips, updates
-from ampmon_server.store.updates.scalars import LoggedSeries
 from ampmon_server.store.updates.updates import read_cells, read_rows
 
 
@@ -238,12 +237,12 @@ def _parameters(connection: Connection, scaler: Scaler, gradients: Cells) -> Par
 def _logged(connection: Connection, scaler: Scaler, start: Start | None) -> Mapping[str, Cells]:
     """Logged values of the lowest rank by name, names that contain "loss" first."""
     lowest = scaler.sources[0]
-    of = LoggedSeries(scaler.run_id, lowest.number, lowest.rows_from, lowest.overlaid)
-    names = _first(scalars.names_of(connection, of))
+    names = _first(scalars.names_of(connection, lowest))
     # A start without a scaler only logs values, at steps that no update has.
     is_cut = start is not None and start.last.get(lowest.number, 0) is not None
     stretch = Stretch(stop=lowest.counts_to + 1) if is_cut else Stretch()
-    found = {name: scalars.window(connection, of, name, stretch, COLUMNS // 4) for name in names}
+    all_of = {name: scalars.series(connection, lowest, name) for name in names}
+    found = {name: series.window(stretch, COLUMNS // 4) for name, series in all_of.items()}
     return {name: cells for name, cells in found.items() if len(cells)}
 
 

@@ -48,7 +48,6 @@ _NEWEST = select(streams.c.newest_sample).where(
 
 def write(
     connection: Connection,
-    state: RunState,
     attempt: Attempt,
     stream: StreamSource,
     samples: Sequence[Sample],
@@ -59,29 +58,27 @@ def write(
 
     ``late``: later records of the attempt are stored already, and perhaps later samples.
     """
-    stacks = write_blocks(connection, gradient_blocks, state, attempt, stream, samples)
+    stacks = write_blocks(connection, gradient_blocks, attempt, stream, samples)
     rows = np.concatenate(
         [totals.total(stack, stream.header.numel, stream.header.sample) for stack in stacks]
     )
-    _write_totals(connection, (state.run_id, stream.number, attempt.number), rows)
-    if not attempt.newest or (late and _has_later(connection, state, stream, samples[-1].step)):
+    _write_totals(connection, (*stream.key, attempt.number), rows)
+    if not attempt.newest or (late and _has_later(connection, stream, samples[-1].step)):
         return False
     newest = totals.row_to_bytes(rows)
-    of = {"of": state.run_id, "number": stream.number, "newest": newest}
-    connection.execute(_KEEP_NEWEST, of)
+    connection.execute(_KEEP_NEWEST, {**stream.bound, "newest": newest})
     return True
 
 
-def _has_later(connection: Connection, state: RunState, stream: StreamSource, step: int) -> bool:
+def _has_later(connection: Connection, stream: StreamSource, step: int) -> bool:
     """Whether the sample kept with the stream is after ``step``."""
-    ((held,),) = fetch(connection, _NEWEST, {"of": state.run_id, "numbers": [stream.number]})
+    ((held,),) = fetch(connection, _NEWEST, {"of": stream.run_id, "numbers": [stream.number]})
     return held is not None and int(totals.row_from_bytes(held)["step"][0]) > step
 
 
 def write_blocks(
     connection: Connection,
     table: Table,
-    state: RunState,
     attempt: Attempt,
     stream: StreamSource,
     samples: Sequence[Sample],
@@ -89,7 +86,7 @@ def write_blocks(
     """Store samples, given in order of step, as blocks in ``table``. Return them as stacks of alike neighbours."""
     stacks = packing.stacks(samples)
     if stacks:
-        place = (state.run_id, stream.number, attempt.number)
+        place = (*stream.key, attempt.number)
         before = _take(connection, table, place, [each.step for each in samples])
         together = [*map(packing.stack_from_bytes, before), *stacks]
         whole = packing.regrouped(together, SAMPLES_MAX)
@@ -130,7 +127,7 @@ def _take(
 
     All blocks that overlap the steps are included, so that the blocks of an attempt never overlap.
     """
-    of: dict[str, Any] = dict(zip(("of", "stream", "attempt"), place, strict=True))
+    of: dict[str, Any] = dict(zip(("of", "number", "attempt"), place, strict=True))
     of["wanted"] = wanted = _wanted(connection, table, of, steps)
     if not wanted:
         return []
@@ -180,7 +177,7 @@ def _statements(table: Table) -> _Statements:
     of = table.c
     place = and_(
         of.run_id == bindparam("of"),
-        of.stream == bindparam("stream"),
+        of.stream == bindparam("number"),
         of.attempt == bindparam("attempt"),
     )
     wanted = and_(place, of.first_step.in_(bindparam("wanted", expanding=True)))

@@ -83,13 +83,13 @@ def read_newest(
     If gradients are sharded, combines the shards of all ranks that started with its attempt and have that step.
     """
     for place, source in enumerate(scaler.sources):
-        newest = _newest(connection, scaler, source, start, stop)
+        newest = _newest(connection, source, start, stop)
         if newest is None:
             continue
         step = newest.sample.step
         size = world_sizes(connection, scaler.run_id)[newest.attempt] if newest.is_sharded else 0
         others = [
-            _newest(connection, scaler, other, step, step + 1)
+            _newest(connection, other, step, step + 1)
             for other in scaler.sources[place + 1 :]
             if other.rank < size
         ]
@@ -97,14 +97,12 @@ def read_newest(
     return None
 
 
-def _newest(
-    connection: Connection, scaler: Scaler, source: StreamSource, start: int, stop: int
-) -> _Shard | None:
+def _newest(connection: Connection, source: StreamSource, start: int, stop: int) -> _Shard | None:
     """The newest sample of a stream that no later attempt supersedes."""
     table = headers.c
     held = connection.execute(
         select(table.attempt, table.layout, table.modules).where(
-            table.run_id == scaler.run_id,
+            table.run_id == source.run_id,
             table.stream == source.number,
             table.modules.is_not(None),
         )
@@ -112,28 +110,24 @@ def _newest(
     found = [
         _Shard(source.rank, attempt, layout == "sharded", sample, unpack_modules(modules))
         for attempt, layout, modules in held.all()
-        if (sample := _newest_of(connection, scaler, source, attempt, (start, stop))) is not None
+        if (sample := _newest_of(connection, source, attempt, (start, stop))) is not None
     ]
     return max(found, key=lambda shard: shard.sample.step, default=None)
 
 
 def _newest_of(
-    connection: Connection,
-    scaler: Scaler,
-    source: StreamSource,
-    attempt: int,
-    within: tuple[int, int],
+    connection: Connection, source: StreamSource, attempt: int, within: tuple[int, int]
 ) -> Sample | None:
     start, stop = within
     # The blocks of one attempt do not overlap. Read one at a time: the first nearly always has a sample.
-    while (block := _last_before(connection, scaler, source, attempt, (start, stop))) is not None:
+    while (block := _last_before(connection, source, attempt, (start, stop))) is not None:
         first_step, data = block
         stack = packing.stack_from_bytes(data)
         samples = [each for each in stack.samples() if start <= each.step < stop]
         if source.overlaid and samples:
             steps = np.array([each.step for each in samples])
             attempts = np.full(len(steps), attempt)
-            keep = current(connection, scaler.run_id, source.number, steps, attempts)
+            keep = current(connection, source, steps, attempts)
             samples = [samples[place] for place in np.flatnonzero(keep)]
         if samples:
             return samples[-1]
@@ -142,11 +136,7 @@ def _newest_of(
 
 
 def _last_before(
-    connection: Connection,
-    scaler: Scaler,
-    source: StreamSource,
-    attempt: int,
-    within: tuple[int, int],
+    connection: Connection, source: StreamSource, attempt: int, within: tuple[int, int]
 ) -> tuple[int, bytes] | None:
     """The newest block that overlaps the range: its first step and its packed data."""
     start, stop = within
@@ -155,7 +145,7 @@ def _last_before(
         connection,
         select(table.first_step, table.data)
         .where(
-            table.run_id == scaler.run_id,
+            table.run_id == source.run_id,
             table.stream == source.number,
             table.attempt == attempt,
             table.first_step < stop,

@@ -54,7 +54,7 @@ _names_decoder = msgspec.msgpack.Decoder(list[str])
 
 _NAMES = select(parameter_rollups.c.data).where(
     parameter_rollups.c.run_id == bindparam("of"),
-    parameter_rollups.c.stream == bindparam("stream"),
+    parameter_rollups.c.stream == bindparam("number"),
     parameter_rollups.c.level == 0,
 )
 """Selects the page with the names of a stream's parameters."""
@@ -69,18 +69,17 @@ class StreamSamples:
     """A stream's samples by parameter. ``names`` lists all parameters by place; ``part`` limits what is read."""
 
     connection: Connection
-    run_id: bytes
     source: StreamSource
     names: tuple[str, ...]
     part: ParameterPart | None = None
 
     @property
     def series(self) -> WindowedSeries:
-        of = self.connection, gradient_blocks, self.run_id
+        of = self.connection, gradient_blocks, self.source.run_id
         return WindowedSeries(
             self.connection,
             self.pyramid,
-            (self.run_id, self.source.number),
+            self.source.key,
             self.rows,
             self.source.samples_from,
             self.source.edge,
@@ -104,8 +103,7 @@ class StreamSamples:
 
     def rows(self, first: int, last: int) -> Cells:
         """The samples from step ``first`` to ``last`` as one cell per sample, without superseded ones."""
-        asked = {"of": self.run_id, "number": self.source.number, "first": first}
-        asked["stop"] = min(last, INTEGER_MAX) + 1
+        asked = {**self.source.bound, "first": first, "stop": min(last, INTEGER_MAX) + 1}
         blocks = self._blocks(asked)
         listed = {attempt: self._listed(attempt) for attempt in {row[1] for row in blocks}}
         parts = [
@@ -118,8 +116,8 @@ class StreamSamples:
         order = np.flatnonzero((steps >= first) & (steps <= last))
         if self.source.overlaid and len(order):
             attempts = np.repeat([row[1] for row in blocks], [len(row[0]) for row in blocks])
-            where = self.connection, self.run_id, self.source.number
-            order = order[current(*where, steps[order], attempts[order])]
+            kept = current(self.connection, self.source, steps[order], attempts[order])
+            order = order[kept]
         order = order[np.argsort(steps[order], kind="stable")]
         return joined(parts)[_spanned(order)]
 
@@ -157,7 +155,7 @@ class StreamSamples:
         )
 
     def _listed(self, attempt: int) -> _Listed:
-        held = packed_header(self.connection, self.run_id, self.source.number, attempt)
+        held = packed_header(self.connection, self.source, attempt)
         if held is None:
             return _Listed(np.zeros(0, np.int64), np.zeros(0, np.int64), None)
         parameters, sample = held
@@ -217,26 +215,24 @@ def _positions(places: Sequence[int], parameters: int) -> Ints:
     return found
 
 
-def stream_samples(connection: Connection, run_id: bytes, source: StreamSource) -> StreamSamples:
+def stream_samples(connection: Connection, source: StreamSource) -> StreamSamples:
     """A stream's samples, with the stored names of its parameters."""
-    held = fetch(connection, _NAMES, {"of": run_id, "stream": source.number})
+    held = fetch(connection, _NAMES, source.bound)
     names = tuple(_names_decoder.decode(packing.decompress(held[0][0]))) if held else ()
-    return StreamSamples(connection, run_id, source, names)
+    return StreamSamples(connection, source, names)
 
 
-def add_names(
-    connection: Connection, run_id: bytes, source: StreamSource, attempt: int
-) -> StreamSamples:
+def add_names(connection: Connection, source: StreamSource, attempt: int) -> StreamSamples:
     """Store the names in an attempt's header. Return the stream's samples with all names."""
-    held = stream_samples(connection, run_id, source)
-    more = parameters_of(connection, run_id, source.number, attempt)
+    held = stream_samples(connection, source)
+    more = parameters_of(connection, source, attempt)
     names = dict.fromkeys((*held.names, *(each.name for each in more)))
     if len(names) == len(held.names):
         return held
     page = packing.compress(msgspec.msgpack.encode(list(names)))
-    row = (run_id, source.number, 0, 0, page)
+    row = (*source.key, 0, 0, page)
     insert_rows(connection, parameter_rollups, [row], replace=True)
-    return StreamSamples(connection, run_id, source, tuple(names))
+    return replace(held, names=tuple(names))
 
 
 def note(connection: Connection, scaler: Scaler, stream: int, attempt: int, change: Change) -> None:
@@ -247,12 +243,12 @@ def note(connection: Connection, scaler: Scaler, stream: int, attempt: int, chan
     if change.begins:
         _drop_others(connection, scaler)
     if change.sampled:
-        add_names(connection, scaler.run_id, source, attempt)
+        add_names(connection, source, attempt)
     changed = change.redone or change.sampled
     before = change.stream_edge
     if changed or source.edge > before:
         first, last = (change.first, change.last) if changed else (before, before)
-        series = stream_samples(connection, scaler.run_id, source).series
+        series = stream_samples(connection, source).series
         series.refresh(first, last, before)
 
 
@@ -270,7 +266,7 @@ def seal(connection: Connection, scaler: Scaler, before: int) -> None:
     """Roll up the newest page of each stream that ends before step ``before``, whose samples are to be pruned."""
     for source in scaler.sampled:
         if source.sampled and source.last_step is not None and source.edge < before:
-            series = stream_samples(connection, scaler.run_id, source).series
+            series = stream_samples(connection, source).series
             replace(series, edge=before).roll_up(source.edge, source.last_step)
 
 
@@ -306,7 +302,7 @@ def read(
     sources = [source for source in sampled if source.number == stream] or sampled
     if not sources or stretch is None:
         return ParameterSeries((), of_parameters.empty(), None, np.zeros(0, np.int64), None)
-    of = stream_samples(connection, scaler.run_id, sources[0])
+    of = stream_samples(connection, sources[0])
     room = max(VALUES_MAX // (8 * max(len(of.names), 1)), 2)
     part = part_of(of.names)
     cells = replace(of, part=part).series.window(stretch, min(columns, room))
@@ -349,7 +345,7 @@ def newest(
     """
     sources = [source for source in scaler.sampled if source.sampled]
     if sources and start >= sources[0].samples_from:
-        of = stream_samples(connection, scaler.run_id, sources[0])
+        of = stream_samples(connection, sources[0])
         return of.names, of.rows(start, scaler.stop - 1)[-wanted:]
     series = read(connection, scaler, None, Stretch(start, scaler.stop), wanted, whole)
     return series.names, series.cells

@@ -72,7 +72,7 @@ def read_series(
     sources = scaler.sampled
     if not sources:
         return empty_gradients()
-    found = [_samples(connection, scaler.run_id, source, start, stop) for source in sources]
+    found = [_samples(connection, source, start, stop) for source in sources]
     lead, *others = [
         totals.series(samples, exact=source.exact)
         for source, (samples, _) in zip(sources, found, strict=True)
@@ -97,16 +97,16 @@ def _shards(connection: Connection, scaler: Scaler, attempts: Ints) -> Ints:
 
 
 def _samples(
-    connection: Connection, run_id: bytes, source: StreamSource, start: int, stop: int
+    connection: Connection, source: StreamSource, start: int, stop: int
 ) -> tuple[Samples, np.ndarray[tuple[int], np.dtype[np.int64]]]:
     """The rows of a stream in order of step, without superseded ones, and the attempt of each."""
-    asked = {"of": run_id, "number": source.number, "first": start, "stop": stop}
+    asked = {**source.bound, "first": start, "stop": stop}
     rows = fetch(connection, reading(gradient_totals, source.overlaid), asked)
     blocks = [totals.samples_from_bytes([data]) for data, _ in rows] if source.overlaid else []
     if source.overlaid and blocks:
         samples = np.concatenate(blocks)
         attempts = np.repeat([attempt for _, attempt in rows], [len(block) for block in blocks])
-        keep = current(connection, run_id, source.number, samples["step"], attempts)
+        keep = current(connection, source, samples["step"], attempts)
         samples, attempts = samples[keep], attempts[keep]
         order = np.argsort(samples["step"], kind="stable")
         samples, attempts = samples[order], attempts[order]
@@ -122,8 +122,7 @@ def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard
     sources = scaler.sampled
     for window in _WINDOWS if sources else ():
         found = [
-            _samples(connection, scaler.run_id, source, max(step - window, 0), step + 1)
-            for source in sources
+            _samples(connection, source, max(step - window, 0), step + 1) for source in sources
         ]
         counts = _shards(connection, scaler, found[0][1])
         newest = _newest_common([samples["step"] for samples, _ in found], counts)
@@ -131,7 +130,7 @@ def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard
             continue
         common, wanted = newest
         return [
-            _shard(connection, scaler.run_id, source, common, attempts[samples["step"] == common])
+            _shard(connection, source, common, attempts[samples["step"] == common])
             for source, (samples, attempts) in zip(sources[:wanted], found[:wanted], strict=True)
         ]
     if step < scaler.samples_from:
@@ -151,15 +150,13 @@ def _newest_common(steps: Sequence[Samples], counts: Ints) -> tuple[int, int] | 
     return max(found, default=None)
 
 
-def _shard(
-    connection: Connection, run_id: bytes, source: StreamSource, step: int, attempts: Samples
-) -> Shard:
+def _shard(connection: Connection, source: StreamSource, step: int, attempts: Samples) -> Shard:
     attempt = int(attempts[-1])
     table = gradient_blocks.c
     data = connection.scalar(
         select(table.data)
         .where(
-            table.run_id == run_id,
+            table.run_id == source.run_id,
             table.stream == source.number,
             table.attempt == attempt,
             table.first_step <= step,
@@ -167,7 +164,7 @@ def _shard(
         .order_by(table.first_step.desc())
         .limit(1)
     )
-    header = packed_header(connection, run_id, source.number, attempt)
+    header = packed_header(connection, source, attempt)
     if data is None or header is None:
         raise NotFound(f"The sample at step {step} is no longer stored.")
     samples = packing.stack_from_bytes(data).samples()

@@ -51,24 +51,24 @@ def numel(parameters: bytes) -> Ints:
 
 _HEADER = select(headers.c.parameters, headers.c.sample).where(
     headers.c.run_id == bindparam("of"),
-    headers.c.stream == bindparam("stream"),
+    headers.c.stream == bindparam("number"),
     headers.c.attempt == bindparam("attempt"),
 )
 
 
 def packed_header(
-    connection: Connection, run_id: bytes, stream: int, attempt: int
+    connection: Connection, source: StreamSource, attempt: int
 ) -> tuple[bytes, int | None] | None:
     """The packed parameters in an attempt's header, and its ``sample``; None if no header is stored."""
-    held = fetch(connection, _HEADER, {"of": run_id, "stream": stream, "attempt": attempt})
+    held = fetch(connection, _HEADER, {**source.bound, "attempt": attempt})
     return (held[0][0], held[0][1]) if held else None
 
 
 def parameters_of(
-    connection: Connection, run_id: bytes, stream: int, attempt: int
+    connection: Connection, source: StreamSource, attempt: int
 ) -> tuple[wire.Parameter, ...]:
     """The parameters in an attempt's header; empty if no header is stored."""
-    held = packed_header(connection, run_id, stream, attempt)
+    held = packed_header(connection, source, attempt)
     return unpack_parameters(held[0]) if held else ()
 
 
@@ -85,6 +85,7 @@ def newest_header(*columns: ColumnElement[Any]) -> Select[Any]:
 
 
 COLUMNS = (
+    streams.c.run_id,
     streams.c.stream,
     streams.c.rank,
     streams.c.scaler,
@@ -136,6 +137,7 @@ class StreamSource:
     back and has not come that far again. Ingest sets ``header``, that of the attempt.
     """
 
+    run_id: bytes
     number: int
     rank: int
     scaler: str
@@ -150,6 +152,16 @@ class StreamSource:
     exact: bool = True
     counts_to: int = INTEGER_MAX
     header: Header = NO_HEADER
+
+    @property
+    def key(self) -> tuple[bytes, int]:
+        """The first columns of the keys of its rows."""
+        return self.run_id, self.number
+
+    @property
+    def bound(self) -> dict[str, Any]:
+        """The key as the bind parameters ``of`` and ``number``."""
+        return {"of": self.run_id, "number": self.number}
 
     @property
     def edge(self) -> int:
@@ -335,15 +347,13 @@ _REDONE = select(ledger.c.attempt, ledger.c.first_step, ledger.c.last_step).wher
 """Selects the ranges of steps done by attempts after ``attempt`` that overlap ``first`` to ``last``."""
 
 
-def current(
-    connection: Connection, run_id: bytes, stream: int, steps: Ints, attempts: Ints
-) -> Flags:
+def current(connection: Connection, source: StreamSource, steps: Ints, attempts: Ints) -> Flags:
     """Which rows, with ``steps`` [n] and ``attempts`` [n], no later attempt supersedes, [n]."""
     keep = np.ones(len(steps), bool)
     if not len(steps):
         return keep
-    asked = {"of": run_id, "number": stream, "attempt": int(attempts.min())}
-    asked |= {"first": int(steps.min()), "last": int(steps.max())}
+    ends = {"first": int(steps.min()), "last": int(steps.max())}
+    asked = {**source.bound, **ends, "attempt": int(attempts.min())}
     for attempt, first, last in fetch(connection, _REDONE, asked):
         keep &= (attempts >= attempt) | (steps < first) | (steps > last)
     return keep
@@ -363,8 +373,8 @@ def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:
     table = streams.c
     named = select(table.scaler).distinct().where(table.run_id == run_id, table.scaler != "")
     found: dict[str, list[StreamSource]] = {name: [] for name in connection.scalars(named)}
-    for row in fetch(connection, _ALL, {"of": run_id}):
-        found[row[2]].append(_source(row))
+    for source in map(_source, fetch(connection, _ALL, {"of": run_id})):
+        found[source.scaler].append(source)
     return [
         Scaler(run_id, name, tuple(found[name]), disabled=False)
         for name in sorted(found)  # a database may sort by its locale

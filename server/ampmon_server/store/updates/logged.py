@@ -22,7 +22,6 @@ from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.schema.tables import runs, streams
 from ampmon_server.store.streams.scalers import COLUMNS, Scaler, StreamSource
 from ampmon_server.store.updates import scalars
-from ampmon_server.store.updates.scalars import LoggedSeries
 
 
 _NEARER = 250
@@ -76,14 +75,10 @@ def names(connection: Connection, run_id: UUID, *, stream: int | None = None) ->
     """The logged names in order, each with its newest value, of one stream or of all. Raises NotFound."""
     found = [
         _name(source, name, cells)
-        for source in _sources(connection, run_id, stream)
-        for name, cells in scalars.summaries(connection, _logged(run_id.bytes, source)).items()
+        for source in sources(connection, run_id, stream)
+        for name, cells in scalars.summaries(connection, source).items()
     ]
     return sorted(found, key=lambda each: (each.name, each.rank, int(each.stream)))
-
-
-def _logged(run_id: bytes, source: StreamSource) -> LoggedSeries:
-    return LoggedSeries(run_id, source.number, source.rows_from, source.overlaid)
 
 
 def _name(source: StreamSource, name: str, cells: Cells) -> Name:
@@ -119,19 +114,19 @@ def values(
     limit: int,
 ) -> Values:
     """At most ``limit`` values with ``start`` <= step < ``stop``. Raises NotFound for an unknown name."""
-    of, _ = _holder(connection, run_id, _sources(connection, run_id, stream), name)
-    within = max(start, of.rows_from), stop - 1
-    rows = scalars.read_rows(connection, of, name, within, limit + 1)
+    source, _ = _holder(connection, run_id, sources(connection, run_id, stream), name)
+    within = max(start, source.rows_from), stop - 1
+    rows = scalars.read_rows(connection, source, name, within, limit + 1)
     pairs = [split(each) for each in rows["value"][:limit].tolist()]
     return Values(
         name=name,
-        stream=str(of.stream),
+        stream=str(source.number),
         step=rows["step"][:limit].tolist(),
         time=rows["time"][:limit].tolist(),
         user_step=[None if each < 0 else each for each in rows["user_step"][:limit].tolist()],
         value=[value for value, _ in pairs],
         value_kind=[KINDS[kind] for _, kind in pairs],
-        rows_from=of.rows_from,
+        rows_from=source.rows_from,
         next=int(rows["step"][limit]) if len(rows) > limit else None,
     )
 
@@ -146,24 +141,23 @@ def cells(
     columns: int = 1000,
 ) -> dict[str, Cells]:
     """The cells of some names, each from the lowest rank that has it. Raises NotFound for an unknown name."""
-    sources = _sources(connection, run_id, stream)
-    held = {name: _holder(connection, run_id, sources, name)[1] for name in wanted}
+    among = sources(connection, run_id, stream)
+    held = {name: _holder(connection, run_id, among, name)[1] for name in wanted}
     return {name: series.window(stretch, columns) for name, series in held.items()}
 
 
 def _holder(
-    connection: Connection, run_id: UUID, sources: Sequence[StreamSource], name: str
-) -> tuple[LoggedSeries, WindowedSeries]:
-    """The values of a name on the first of ``sources`` that has any that is not superseded."""
-    for source in sources:
-        of = _logged(run_id.bytes, source)
-        series = scalars.series(connection, of, name)
+    connection: Connection, run_id: UUID, among: Sequence[StreamSource], name: str
+) -> tuple[StreamSource, WindowedSeries]:
+    """The first stream that has a value of a name that is not superseded, and its values."""
+    for source in among:
+        series = scalars.series(connection, source, name)
         if len(series.window(Stretch(), columns=0)):
-            return of, series
+            return source, series
     raise NotFound(f"Run {run_id} has no logged value {name!r}.")
 
 
-def _sources(connection: Connection, run_id: UUID, stream: int | None) -> list[StreamSource]:
+def sources(connection: Connection, run_id: UUID, stream: int | None) -> list[StreamSource]:
     """The streams of a run, or the requested one. Raises NotFound."""
     asked = {"of": run_id.bytes} | ({} if stream is None else {"stream": stream})
     found = fetch(connection, _finding(alone=stream is not None), asked)
@@ -224,12 +218,12 @@ def user_steps(
     The line goes through both ends of the cells that fill ``columns`` columns of the whole run, and of as many between
     the user's steps ``start`` and ``stop``. Where it reaches these two, it goes through each logged step.
     """
-    found = _stepping(connection, scaler)
-    if found is None:
+    series = _stepping(connection, scaler)
+    if series is None:
         return None
 
     def points(low: int, high: int, columns: int = columns) -> tuple[Ints, Ints]:
-        return _points(scalars.window(connection, *found, Stretch(low, high), columns))
+        return _points(series.window(Stretch(low, high), columns))
 
     first, beyond = 0, INTEGER_MAX + 1
     line = points(first, beyond)
@@ -265,14 +259,13 @@ def _joined(one: tuple[Ints, Ints], other: tuple[Ints, Ints]) -> tuple[Ints, Int
     return _rising(*(np.concatenate(both) for both in zip(one, other, strict=True)))
 
 
-def _stepping(connection: Connection, scaler: Scaler) -> tuple[LoggedSeries, str] | None:
+def _stepping(connection: Connection, scaler: Scaler) -> WindowedSeries | None:
     """The name most often logged with the user's own step, on the lowest rank that has one."""
     for source in scaler.sources:
-        of = _logged(scaler.run_id, source)
-        all_of = scalars.summaries(connection, of)
+        all_of = scalars.summaries(connection, source)
         given = {name: int(cells["user"].sum()) for name, cells in all_of.items()}
         if any(given.values()):
-            return of, max(given, key=lambda name: given[name])
+            return scalars.series(connection, source, max(given, key=lambda name: given[name]))
     return None
 
 

@@ -67,7 +67,7 @@ def beside(
             source.rank,
             len(scaler.sources),
             steps,
-            read_at(connection, scaler, source, steps),
+            read_at(connection, source, steps),
         )
         for source in sources
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sqlalchemy import CTE, Connection, bindparam, func, select
@@ -21,11 +21,11 @@ from ampmon_server.model.aggregates.scalars import LAYOUT, ROWS, Rows
 from ampmon_server.store.engine.numbers import INTEGER_MAX, split
 from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.pages.pages import PAGE_BITS, PagedSeries, Tails, last_of_each_step
-from ampmon_server.store.pages.pyramid import TOP, Key, Pyramid
+from ampmon_server.store.pages.pyramid import TOP, Pyramid
 from ampmon_server.store.pages.ranges import Range
-from ampmon_server.store.pages.windows import Stretch, WindowedSeries
+from ampmon_server.store.pages.windows import WindowedSeries
 from ampmon_server.store.schema.tables import scalar_pages, scalar_rollups
-from ampmon_server.store.streams.scalers import current
+from ampmon_server.store.streams.scalers import StreamSource, current
 
 
 SCALARS = Pyramid(scalar_rollups, LAYOUT.dtype, cells_of.merge)
@@ -53,7 +53,7 @@ PAGES = PagedSeries(scalar_pages, ROWS, _page_summary, replaces=True)
 """By run, stream and name."""
 
 
-_OF = scalar_pages.c.run_id == bindparam("of_run"), scalar_pages.c.stream == bindparam("of_stream")
+_OF = scalar_pages.c.run_id == bindparam("of"), scalar_pages.c.stream == bindparam("number")
 
 
 def _names() -> CTE:
@@ -69,8 +69,8 @@ _NEWEST_PAGE = scalar_pages.alias("newest").c
 _NEWEST = (
     select(func.max(_NEWEST_PAGE.bucket))
     .where(
-        _NEWEST_PAGE.run_id == bindparam("of_run"),
-        _NEWEST_PAGE.stream == bindparam("of_stream"),
+        _NEWEST_PAGE.run_id == bindparam("of"),
+        _NEWEST_PAGE.stream == bindparam("number"),
         _NEWEST_PAGE.name == _FOUND,
     )
     .scalar_subquery()
@@ -96,8 +96,8 @@ _READING_NEWEST = (
 _READING_TOPS = (
     select(scalar_rollups.c.name, scalar_rollups.c.data)
     .where(
-        scalar_rollups.c.run_id == bindparam("of_run"),
-        scalar_rollups.c.stream == bindparam("of_stream"),
+        scalar_rollups.c.run_id == bindparam("of"),
+        scalar_rollups.c.stream == bindparam("number"),
         scalar_rollups.c.name.in_(bindparam("names", expanding=True)),
         scalar_rollups.c.level == TOP,
     )
@@ -106,36 +106,21 @@ _READING_TOPS = (
 """Selects the pages of the highest level of cells of some ``names``."""
 
 
-class LoggedSeries(NamedTuple):
-    """The stream that logged the values. ``overlaid``: it has several attempts, so values may be superseded.
-
-    Before step ``rows_from`` only rolled-up cells are held, except the newest page of each name.
-    """
-
-    run_id: bytes
-    stream: int
-    rows_from: int = 0
-    overlaid: bool = True
-
-    def key(self, name: str) -> Key:
-        return self.run_id, self.stream, name
-
-
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
 def too_many(
-    connection: Connection, of: LoggedSeries, names: Collection[str], tails: Tails
+    connection: Connection, source: StreamSource, names: Collection[str], tails: Tails
 ) -> set[str]:
     """The new ones of ``names``, if the stream has no room for all of them; else none."""
-    new = {name for name in names if PAGES.tail(connection, of.key(name), tails).number < 0}
-    if not new or len(new) + len(names_of(connection, of)) <= SCALAR_NAMES_MAX:
+    new = {name for name in names if PAGES.tail(connection, (*source.key, name), tails).number < 0}
+    if not new or len(new) + len(names_of(connection, source)) <= SCALAR_NAMES_MAX:
         return set()
     return new
 
 
 def write(
-    connection: Connection, of: LoggedSeries, logged: Mapping[str, Rows], tails: Tails
+    connection: Connection, source: StreamSource, logged: Mapping[str, Rows], tails: Tails
 ) -> None:
     """Store values by name, given in the order of logging.
 
@@ -143,124 +128,117 @@ def write(
     """
     new, edges = {}, {}
     for name, rows in logged.items():
-        key = of.key(name)
+        key = (*source.key, name)
         edge = PAGES.tail(connection, key, tails).edge
-        kept = rows[rows["step"] >= min(of.rows_from, edge)]
+        kept = rows[rows["step"] >= min(source.rows_from, edge)]
         if len(kept):
             new[key], edges[key] = kept[np.argsort(kept["step"], kind="stable")], edge
     PAGES.put(connection, new, tails)
     for key, rows in new.items():
         first, last = int(rows["step"][0]), int(rows["step"][-1])
         before, after = edges[key], tails[key].edge
-        _series(connection, of, key[-1], before, after).refresh(first, last, before)
+        _series(connection, source, key[-1], before, after).refresh(first, last, before)
 
 
-def supersede(connection: Connection, of: LoggedSeries, attempt: int, within: Range) -> None:
+def supersede(connection: Connection, source: StreamSource, attempt: int, within: Range) -> None:
     """Rebuild cells without the values of earlier attempts at steps that ``attempt`` repeats, both ends included."""
     first, last = within
-    wanted = {**_bound(of), "low": first >> PAGE_BITS, "high": last >> PAGE_BITS}
+    wanted = {**source.bound, "low": first >> PAGE_BITS, "high": last >> PAGE_BITS}
     for name, newest in fetch(connection, _PAGED_WITHIN, wanted):
         edge = newest << PAGE_BITS
-        start, end = max(first, min(of.rows_from, edge)), min(last, edge - 1)
+        start, end = max(first, min(source.rows_from, edge)), min(last, edge - 1)
         if start <= end:
-            rows = PAGES.read(connection, of.key(name), start, end)
+            rows = PAGES.read(connection, (*source.key, name), start, end)
             if (rows["attempt"] < attempt).any():
-                _series(connection, of, name, edge, edge).roll_up(start, end)
+                _series(connection, source, name, edge, edge).roll_up(start, end)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def series(connection: Connection, of: LoggedSeries, name: str) -> WindowedSeries:
+def series(connection: Connection, source: StreamSource, name: str) -> WindowedSeries:
     """The values of a name. Without a page, only cells before the stream's ``rows_from`` exist."""
-    newest = PAGES.preceding(connection, of.key(name), INTEGER_MAX + 1)
-    edge = of.rows_from if newest is None else newest << PAGE_BITS
-    return _series(connection, of, name, edge, edge)
+    newest = PAGES.preceding(connection, (*source.key, name), INTEGER_MAX + 1)
+    edge = source.rows_from if newest is None else newest << PAGE_BITS
+    return _series(connection, source, name, edge, edge)
 
 
 def _series(
-    connection: Connection, of: LoggedSeries, name: str, sealed: int, edge: int
+    connection: Connection, source: StreamSource, name: str, sealed: int, edge: int
 ) -> WindowedSeries:
     """The values of a name, whose newest page begins at step ``edge``. The page at ``sealed`` still has its rows."""
     return WindowedSeries(
         connection,
         SCALARS,
-        of.key(name),
-        partial(read_cells, connection, of, name),
-        min(of.rows_from, sealed),
+        (*source.key, name),
+        partial(read_cells, connection, source, name),
+        min(source.rows_from, sealed),
         edge,
-        partial(next_step, connection, of, name),
+        partial(next_step, connection, source, name),
     )
 
 
-def next_step(connection: Connection, of: LoggedSeries, name: str, step: int) -> int | None:
+def next_step(connection: Connection, source: StreamSource, name: str, step: int) -> int | None:
     """The first step at or after ``step`` that may have a value."""
-    number = PAGES.following(connection, of.key(name), step)
+    number = PAGES.following(connection, (*source.key, name), step)
     return None if number is None else max(step, number << PAGE_BITS)
 
 
 def read_rows(
-    connection: Connection, of: LoggedSeries, name: str, within: Range, limit: int
+    connection: Connection, source: StreamSource, name: str, within: Range, limit: int
 ) -> Rows:
     """The first ``limit`` values at steps ``within``, ends included, without superseded ones. Raises Damaged."""
     first, last = within
     parts = [np.zeros(0, ROWS)]
-    for rows in PAGES.walk(connection, of.key(name), first, (limit >> PAGE_BITS) + 2):
-        parts.append(_current(connection, of, rows[rows["step"] <= last])[:limit])
+    for rows in PAGES.walk(connection, (*source.key, name), first, (limit >> PAGE_BITS) + 2):
+        parts.append(_current(connection, source, rows[rows["step"] <= last])[:limit])
         limit -= len(parts[-1])
         if not limit or rows["step"][-1] >= last:
             break
     return joined(parts)
 
 
-def read_cells(connection: Connection, of: LoggedSeries, name: str, first: int, last: int) -> Cells:
+def read_cells(
+    connection: Connection, source: StreamSource, name: str, first: int, last: int
+) -> Cells:
     """The values of a name from step ``first`` to ``last``, both included, as one cell per value. Raises Damaged."""
-    rows = PAGES.read(connection, of.key(name), first, last)
-    return cells_of.of_rows(_current(connection, of, rows))
+    rows = PAGES.read(connection, (*source.key, name), first, last)
+    return cells_of.of_rows(_current(connection, source, rows))
 
 
-def _current(connection: Connection, of: LoggedSeries, rows: Rows) -> Rows:
+def _current(connection: Connection, source: StreamSource, rows: Rows) -> Rows:
     """The rows that are not superseded."""
-    if not of.overlaid:
+    if not source.overlaid:
         return rows
     rows = last_of_each_step(rows)
-    return rows[current(connection, of.run_id, of.stream, rows["step"], rows["attempt"])]
+    return rows[current(connection, source, rows["step"], rows["attempt"])]
 
 
-def window(
-    connection: Connection, of: LoggedSeries, name: str, stretch: Stretch, columns: int
-) -> Cells:
-    """The cells of a name in a stretch; see `windows.WindowedSeries.window`."""
-    return series(connection, of, name).window(stretch, columns)
-
-
-def summaries(connection: Connection, of: LoggedSeries) -> dict[str, Cells]:
+def summaries(connection: Connection, source: StreamSource) -> dict[str, Cells]:
     """All values of each name as one cell, [1]. Names without values are left out."""
-    newest = fetch(connection, _READING_NEWEST, _bound(of))
-    rolled = _tops(connection, of, [name for name, _, _ in newest])
+    newest = fetch(connection, _READING_NEWEST, source.bound)
+    rolled = _tops(connection, source, [name for name, _, _ in newest])
     found = {}
     for name, number, data in newest:
-        rows = _current(connection, of, PAGES.opened(number, data))
+        rows = _current(connection, source, PAGES.opened(number, data))
         cells = joined([SCALARS.unpack(rolled.get(name, [])), cells_of.of_rows(rows)])
         if len(cells):
             found[name] = cells_of.merge(cells, np.zeros(1, np.int64))
     return found
 
 
-def _tops(connection: Connection, of: LoggedSeries, names: Sequence[str]) -> dict[str, list[bytes]]:
+def _tops(
+    connection: Connection, source: StreamSource, names: Sequence[str]
+) -> dict[str, list[bytes]]:
     """By name, the pages of the highest level of cells."""
     found: dict[str, list[bytes]] = {}
     for at in range(0, len(names), NAMES_AT_ONCE):
         some = names[at : at + NAMES_AT_ONCE]
-        for name, data in fetch(connection, _READING_TOPS, {**_bound(of), "names": some}):
+        for name, data in fetch(connection, _READING_TOPS, {**source.bound, "names": some}):
             found.setdefault(name, []).append(data)
     return found
 
 
-def names_of(connection: Connection, of: LoggedSeries) -> list[str]:
+def names_of(connection: Connection, source: StreamSource) -> list[str]:
     """Every logged name, in order."""
-    return [name for name, _ in fetch(connection, _NAMING, _bound(of))]
-
-
-def _bound(of: LoggedSeries) -> dict[str, Any]:
-    return {"of_run": of.run_id, "of_stream": of.stream}
+    return [name for name, _ in fetch(connection, _NAMING, source.bound)]

@@ -92,7 +92,7 @@ def read_rows(
 def next_step(connection: Connection, scaler: Scaler, step: int) -> int | None:
     """The first step at or after ``step`` that may have a row."""
     found = [
-        PAGES.following(connection, (scaler.run_id, source.number), step)
+        PAGES.following(connection, source.key, step)
         for source in scaler.sources
         if source.last_step is not None and source.last_step >= step
     ]
@@ -106,40 +106,35 @@ def _read(connection: Connection, scaler: Scaler, first: int, last: int) -> Rows
         return empty()
     first = max(first, min(source.first_step or 0 for source in meeting))
     last = min(last, max(source.reach for source in meeting))
-    rows = _of_source(connection, scaler, meeting[0], first, last)
+    rows = _of_source(connection, meeting[0], first, last)
     for source in meeting[1:]:
         if len(rows) > last - first:
             break
-        rows = _with(connection, scaler, source, rows, (first, last))
+        rows = _with(connection, source, rows, (first, last))
     return rows
 
 
-def _of_source(
-    connection: Connection, scaler: Scaler, source: StreamSource, first: int, last: int
-) -> Rows:
-    key, last = (scaler.run_id, source.number), min(last, source.counts_to)
-    rows = PAGES.read(connection, key, first, last)
+def _of_source(connection: Connection, source: StreamSource, first: int, last: int) -> Rows:
+    rows = PAGES.read(connection, source.key, first, min(last, source.counts_to))
     return last_of_each_step(rows) if source.overlaid else rows
 
 
-def _with(
-    connection: Connection, scaler: Scaler, source: StreamSource, rows: Rows, within: ranges.Range
-) -> Rows:
+def _with(connection: Connection, source: StreamSource, rows: Rows, within: ranges.Range) -> Rows:
     """Add to ``rows`` those that only this source has."""
     gaps = ranges.gaps(rows["step"].tolist(), *within)
     if len(gaps) > GAPS_MAX:
         gaps = [within]
-    found = [_of_source(connection, scaler, source, *gap) for gap in gaps if source.meets(*gap)]
+    found = [_of_source(connection, source, *gap) for gap in gaps if source.meets(*gap)]
     others = joined(found or [empty()], ROWS)
     both = joined([rows, others[~np.isin(others["step"], rows["step"])]], ROWS)
     return both[np.argsort(both["step"], kind="stable")]
 
 
-def read_at(connection: Connection, scaler: Scaler, source: StreamSource, steps: Ints) -> Cells:
-    """The rows that one of a scaler's streams has at ``steps``, as one cell per row. Raises Damaged."""
+def read_at(connection: Connection, source: StreamSource, steps: Ints) -> Cells:
+    """The rows that a stream has at ``steps``, as one cell per row. Raises Damaged."""
     within = ranges.merge((step, step) for step in (steps >> PAGE_BITS).tolist())
     found = [
-        _of_source(connection, scaler, source, low << PAGE_BITS, (high + 1 << PAGE_BITS) - 1)
+        _of_source(connection, source, low << PAGE_BITS, (high + 1 << PAGE_BITS) - 1)
         for low, high in within
     ]
     rows = joined(found or [empty()], ROWS)
@@ -153,7 +148,7 @@ def _skipped(connection: Connection, scaler: Scaler, first: int, last: int) -> I
     for source in scaler.sources:
         steps = np.array(found.get(source.number, []), np.int64)
         if len(steps) and source.overlaid:
-            rows = _of_source(connection, scaler, source, int(steps[0]), int(steps[-1]))
+            rows = _of_source(connection, source, int(steps[0]), int(steps[-1]))
             steps = rows["step"][rows["skipped"] == 1]
         parts.append(steps[steps <= source.counts_to])
     return np.concatenate(parts)
@@ -189,7 +184,7 @@ def _sampled_elsewhere(
     """
     for source in () if scaler.is_sharded else scaler.sources[1:]:
         if source.sampled and source.meets(first, last):
-            rows = _of_source(connection, scaler, source, first, last)
+            rows = _of_source(connection, source, first, last)
             yield rows["step"][rows["sampled"] == 1]
 
 
