@@ -82,7 +82,7 @@ def test_the_rows_of_many_streams_are_counted_in_one_pass(store: Store) -> None:
     """Checking the totals of a run looks through its attempts once, and not again for each stream."""
     passes = []
 
-    class Spans(dict[Any, Any]):
+    class Steps(dict[Any, Any]):
         def items(self) -> Any:
             passes.append(len(self))
             return super().items()
@@ -92,7 +92,7 @@ def test_the_rows_of_many_streams_are_counted_in_one_pass(store: Store) -> None:
     with engines.reading(store._engine) as connection:
         run = connection.execute(select(runs)).one()
         rows = recorded.read_rows(connection, run.run_id)
-        rows.spans = Spans(rows.spans)
+        rows.steps = Steps(rows.steps)
         assert list(recorded.of_totals(connection, run, rows)) == []
     assert len(passes) == 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ampmon_server.store.access import Token
-from ampmon_server.store.admin.defect import Defect
+from ampmon_server.store.admin.derived import Defect
 from ampmon_server.store.admin.distributing import Distribution
 from ampmon_server.store.admin.prune import Failures, Keep, PruneSize, PruneTask
 from ampmon_server.store.admin.pruning import Pruning

@@ -1,4 +1,7 @@
-"""Checks the cells of a run against the rows and cells that they aggregate, level by level, and rebuilds them."""
+"""Checks the cells of a run against the rows and cells that they aggregate, level by level, and rebuilds them.
+
+Defines the defect that each check of `ampmon db verify` reports.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,6 @@ import numpy as np
 from sqlalchemy import Connection, Table, bindparam, select
 
 from ampmon_server.model.aggregates.merging import Cells, joined
-from ampmon_server.store.admin.defect import REPAIR, RESTORE, Defect
 from ampmon_server.store.engine import postgresql
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.rows import fetch, insert_rows
@@ -28,6 +30,10 @@ from ampmon_server.store.streams.scalers import COLUMNS, StreamSource, scalers_o
 from ampmon_server.store.updates import scalars, updates
 
 
+REPAIR = "ampmon db verify --repair rebuilds it from the rows"
+RESTORE = "it cannot be rebuilt: restore a copy of the database"
+DELETE = "ampmon db verify --repair deletes them"
+
 _CHUNK = 4
 """The rows under one cell of this level are in memory at once."""
 _ROUNDING = 1e-9
@@ -38,6 +44,21 @@ Named: TypeAlias = Iterator[tuple[str, WindowedSeries]]
 
 _Pages: TypeAlias = dict[int, Cells | None]
 """The cells of each page, by the number of the cell above them. None for a page that cannot be read."""
+
+
+class Defect(NamedTuple):
+    """A defect in the database: where, what, and the remedy. Its text is one line."""
+
+    where: str
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}; {self.remedy}"
+
+    def of_run(self, run_id: object) -> Defect:
+        """The defect with its run before the place."""
+        return self._replace(where=f"run {run_id}, {self.where}".removesuffix(", "))
 
 
 def defects(connection: Connection, run_id: bytes, *, mending: bool = False) -> Iterator[Defect]:
@@ -110,12 +131,11 @@ SERIES: dict[Table, Callable[[Connection, bytes], Named]] = {
 
 
 class _Fault(NamedTuple):
-    """A defect of one page: its kind, level and steps, the rows that its cells count, and the rows found below."""
+    """A defect of one page: its kind and place, the rows that its cells count, and the rows found below."""
 
     kind: str
     level: int
-    first: int
-    last: int
+    bucket: int
     held: int = 0
     found: int = 0
 
@@ -139,16 +159,17 @@ class _Comparison:
         except Damaged as error:
             yield Defect(self.name, f"a block of it cannot be read: {error}", RESTORE)
         for (kind, level), alike in groupby(sorted(self._faults), attrgetter("kind", "level")):
-            _, _, firsts, lasts, held, found = zip(*alike, strict=True)
-            place = f"{self.name}, steps {firsts[0]} to {max(lasts)}"
-            pages = f"{len(lasts)} page{'s' * (len(lasts) != 1)} of level {level}"
+            _, _, buckets, held, found = zip(*alike, strict=True)
+            first, last = levels.steps_of((buckets[0], buckets[-1]), level + 1)
+            place = f"{self.name}, steps {first} to {last}"
+            pages = f"{len(buckets)} page{'s' * (len(buckets) != 1)} of level {level}"
             if kind != "wrong":
                 remedy = RESTORE if kind == "lost" else REPAIR
                 yield Defect(place, f"{pages} cannot be read", remedy)
             elif sum(held) == sum(found):
                 yield Defect(place, f"{pages} with values that differ from the data below", REPAIR)
             else:
-                counts = "counts" if len(lasts) == 1 else "count"
+                counts = "counts" if len(buckets) == 1 else "count"
                 what = f"{pages} {counts} {sum(held)} rows where there are {sum(found)}"
                 yield Defect(place, what, REPAIR)
 
@@ -158,8 +179,8 @@ class _Comparison:
             return
         cells = joined([np.zeros(0, self.series.pyramid.dtype), *tops])
         for level in range(_CHUNK, TOP + 1):
+            cells = self.series.pyramid.roll(cells, level)
             self._compare(level, cells, self._pages(level))
-            cells = self.series.pyramid.roll(cells, level + 1)
 
     def _chunks(self) -> list[int]:
         """The numbers of the level-4 cells that have pages or rows below them, in order."""
@@ -172,30 +193,26 @@ class _Comparison:
         return sorted(found)
 
     def _chunk(self, number: int) -> Cells:
-        """Compare the pages under a cell of level 4, and return that cell recomputed.
+        """Compare the pages under a cell of level 4, and return that cell recomputed, as ingest computes it.
 
         Return no cells if a page whose rows are pruned cannot be read: the cells above it cannot be checked.
         """
         series, pyramid = self.series, self.series.pyramid
         low, high = levels.steps_of((number, number), _CHUNK)
-        held = {
-            level: self._pages(level, (low >> BITS * (level + 1), high >> BITS * (level + 1)))
-            for level in range(1, _CHUNK)
-        }
-        first, last = max(low, series.whole_from), min(high, series.edge - 1)
-        rows = series.rows(first, last) if first <= last else np.zeros(0, pyramid.dtype)
-        lowest = pyramid.lowest
-        for level in range(1, lowest):
+        first = max(low, series.whole_from)
+        cells = series.rows(first, min(high, series.edge - 1))
+        for level in range(1, _CHUNK):
             span = BITS * (level + 1)
-            pages = {at: page for at, page in held[level].items() if at << span >= first}
-            self._compare(level, pyramid.roll(rows, level), pages)
-        pruned = self._pruned(held[lowest])
-        if pruned is None:
-            return rows[:0]
-        cells = joined([pruned, pyramid.roll(rows, lowest)])
-        for level in range(lowest, _CHUNK):
-            self._compare(level, cells, held[level])
-            cells = pyramid.roll(cells, level + 1)
+            held = self._pages(level, (low >> span, high >> span))
+            cells = pyramid.roll(cells, level)
+            if level < pyramid.lowest:
+                held = {at: page for at, page in held.items() if at << span >= first}
+            elif level == pyramid.lowest:
+                pruned = self._pruned(held)
+                if pruned is None:
+                    return cells[:0]
+                cells = joined([pruned, cells])
+            self._compare(level, cells, held)
         return cells
 
     def _pruned(self, pages: _Pages) -> Cells | None:
@@ -203,37 +220,30 @@ class _Comparison:
         level, whole_from = self.series.pyramid.lowest, self.series.whole_from
         kept, lost = [np.zeros(0, self.series.pyramid.dtype)], []
         for at, page in pages.items():
-            steps = levels.steps_of((at, at), level + 1)
             if page is not None:
                 kept.append(page[page["first"] < whole_from])
-            elif steps[0] < whole_from:
-                lost.append(_Fault("lost", level, *steps))
+            elif at << BITS * (level + 1) < whole_from:
+                lost.append(_Fault("lost", level, at))
         self._faults += lost
         return None if lost else joined(kept)
 
     def _compare(self, level: int, cells: Cells, held: _Pages) -> None:
-        made = self.series.pyramid.paged(cells, level)
-        empty = cells[:0]
+        series, pyramid = self.series, self.series.pyramid
+        made = pyramid.paged(cells, level)
         for at in sorted(made.keys() | held.keys()):
-            steps = levels.steps_of((at, at), level + 1)
-            expected, found = made.get(at, empty), held.get(at, empty)
+            expected, found = made.get(at, cells[:0]), held.get(at, cells[:0])
             if found is None:
-                self._faults.append(_Fault("damaged", level, *steps))
+                self._faults.append(_Fault("damaged", level, at))
             elif not _same(expected, found):
                 counts = int(found["n"].sum()), int(expected["n"].sum())
-                self._faults.append(_Fault("wrong", level, *steps, *counts))
+                self._faults.append(_Fault("wrong", level, at, *counts))
             else:
                 continue
-            if self.mending:
-                self._mend(level, at, made.get(at))
-
-    def _mend(self, level: int, at: int, page: Cells | None) -> None:
-        series = self.series
-        if page is None:
-            series.pyramid.drop(series.connection, series.key, level, {at})
-        else:
-            row = (*series.key, level, at, series.pyramid.pack(page))
-            insert_rows(series.connection, series.pyramid.table, [row], replace=True)
+            if self.mending and at in made:
+                row = (*series.key, level, at, pyramid.pack(expected))
+                insert_rows(series.connection, pyramid.table, [row], replace=True)
+            elif self.mending:
+                pyramid.drop(series.connection, series.key, level, {at})
 
     def _pages(self, level: int, buckets: Range | None = None, *, contents: bool = True) -> _Pages:
         table = self.series.pyramid.table

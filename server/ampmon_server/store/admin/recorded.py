@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, Table, select, tuple_, update
 
 from ampmon_server.model.aggregates.updates import Counts
 from ampmon_server.model.series import Flags, Ints
-from ampmon_server.store.admin.defect import REPAIR, RESTORE, Defect
+from ampmon_server.store.admin.derived import REPAIR, RESTORE, Defect
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages import packing, ranges
 from ampmon_server.store.pages.pages import AT_ONCE, PAGE_BITS, PagedSeries, Rows, last_of_each_step
@@ -58,23 +58,18 @@ def _in_order(
 # -- pages -------------------------------------------------------------------------------------------------------------
 
 
-class _Span(NamedTuple):
-    """The updates of an attempt: how many, how many of them are sampled, and the first and last step."""
-
-    updates: int = 0
-    sampled: int = 0
-    steps: Range | None = None
-
-
 @dataclass(slots=True)
 class RecordedRows:
-    """What the pages of a run hold. The numbers of streams in ``damaged`` are incomplete."""
+    """What the pages of a run hold: the updates and steps of each attempt, and the distinct steps and samples of each
+    stream. Those of streams in ``damaged`` are incomplete.
+    """
 
     defects: list[Defect] = field(default_factory=list)
     damaged: set[int] = field(default_factory=set)
-    spans: dict[_Place, _Span] = field(default_factory=dict)
+    updates: Counter[_Place] = field(default_factory=Counter)
+    steps: dict[_Place, Range] = field(default_factory=dict)
     distinct: Counter[int] = field(default_factory=Counter)
-    """By stream, the number of distinct steps."""
+    sampled: Counter[int] = field(default_factory=Counter)
     _logged: dict[tuple[int, int, int], Flags] = field(default_factory=dict)
     """By stream, attempt and page number: for each step of the page, whether anything was logged."""
 
@@ -87,14 +82,12 @@ class RecordedRows:
 
     def note_updates(self, stream: int, rows: Rows) -> None:
         self.distinct[stream] += len(last_of_each_step(rows))
+        self.sampled[stream] += int(rows["sampled"].sum())
         for attempt, mine in _by_attempt(rows):
             first, last = int(mine["step"][0]), int(mine["step"][-1])
-            updates, sampled, before = self.spans.get((stream, attempt), _Span())
-            self.spans[stream, attempt] = _Span(
-                updates + len(mine),
-                sampled + int(mine["sampled"].sum()),
-                (before[0] if before else first, last),
-            )
+            self.updates[stream, attempt] += len(mine)
+            before = self.steps.get((stream, attempt), (first, last))
+            self.steps[stream, attempt] = before[0], last
 
     def note_scalars(self, stream: int, rows: Rows) -> None:
         for attempt, mine in _by_attempt(rows):
@@ -184,12 +177,17 @@ def of_ledger(connection: Connection, run_id: bytes, rows: RecordedRows) -> Iter
     table = streams.c
     pruned = select(table.stream).where(table.run_id == run_id, table.rows_from > 0)
     incomplete = rows.damaged.union(connection.scalars(pruned))
-    for place in sorted(listed.keys() | rows.spans.keys()):
-        mine, span = listed.get(place, _InLedger()), rows.spans.get(place, _Span())
-        others = of_events[place] + logged[place]
+    for place in sorted(listed.keys() | rows.steps.keys()):
+        mine = listed.get(place, _InLedger())
+        stored = rows.updates[place] + of_events[place] + logged[place]
+        is_whole = place[0] not in incomplete
         # A scalars record may be several rows or none.
-        found = _differences(mine, span, others, place[0] not in incomplete, not logged[place])
-        for what in found:
+        for what in _wrong_ranges(mine.seqs, stored, exact=is_whole and not logged[place]):
+            yield Defect(_attempt(place), what, RESTORE)
+        if is_whole and mine.steps != rows.steps.get(place):
+            what = (
+                f"its ledger has steps {mine.steps}, but its updates have {rows.steps.get(place)}"
+            )
             yield Defect(_attempt(place), what, RESTORE)
 
 
@@ -208,21 +206,13 @@ def _events(connection: Connection, run_id: bytes) -> dict[_Place, dict[int, boo
     return found
 
 
-def _differences(
-    listed: _InLedger, span: _Span, others: int, whole: bool, exact: bool
-) -> Iterator[str]:
-    """Yield in which ways the ledger of an attempt is wrong, whose rows are its updates and ``others``.
-
-    Unless its rows are ``whole`` and ``exact``ly one for each record, only too many rows are a defect.
-    """
-    are_apart = ranges.merge(listed.seqs) == list(listed.seqs)
-    if not are_apart or any(last < first for first, last in listed.seqs):
+def _wrong_ranges(seqs: Sequence[Range], stored: int, *, exact: bool) -> Iterator[str]:
+    """Yield in which ways the seqs in the ledger are wrong. Unless rows are ``exact``, there may be fewer."""
+    if ranges.merge(seqs) != list(seqs) or any(last < first for first, last in seqs):
         yield "ranges of its ledger touch or overlap"
-    recorded, stored = ranges.size(listed.seqs), span.updates + others
-    if stored > recorded or (stored < recorded and whole and exact):
-        yield f"its ledger lists {recorded} records, but {stored} are stored"
-    if whole and listed.steps != span.steps:
-        yield f"its ledger has steps {listed.steps}, but its updates have {span.steps}"
+    listed = ranges.size(seqs)
+    if stored > listed or (exact and stored < listed):
+        yield f"its ledger lists {listed} records, but {stored} are stored"
 
 
 # -- totals ------------------------------------------------------------------------------------------------------------
@@ -274,15 +264,12 @@ def _stream_totals(
     table = streams.c
     columns = (table[name] for name in _COUNTS)
     held = select(table.stream, *columns).where(table.run_id == run_id, table.rows_from == 0)
-    by_stream: dict[int, list[_Span]] = defaultdict(list)
-    for (stream, _), span in rows.spans.items():
-        by_stream[stream].append(span)
+    steps: dict[int, list[int]] = defaultdict(list)
+    for (stream, _), within in rows.steps.items():
+        steps[stream] += within
     for stream, *counts in connection.execute(held.order_by(table.stream)).all():
-        spans = by_stream[stream]
-        steps = [step for span in spans for step in span.steps or ()]
-        sampled = sum(span.sampled for span in spans)
-        ends = (min(steps, default=None), max(steps, default=None))
-        counted = (rows.distinct[stream], sampled, *ends)
+        ends = (min(steps[stream], default=None), max(steps[stream], default=None))
+        counted = (rows.distinct[stream], rows.sampled[stream], *ends)
         if stream not in rows.damaged and tuple(counts) != counted:
             yield stream, tuple(counts), counted
 

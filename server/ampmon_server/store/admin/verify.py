@@ -13,7 +13,7 @@ from sqlalchemy.exc import DatabaseError
 
 from ampmon_server.settings import Settings
 from ampmon_server.store.admin import derived, prune, recorded
-from ampmon_server.store.admin.defect import DELETE, RESTORE, Defect
+from ampmon_server.store.admin.derived import DELETE, RESTORE, Defect
 from ampmon_server.store.admin.prune import DATA, Removal
 from ampmon_server.store.engine import engine, opening, postgresql
 from ampmon_server.store.engine.errors import Busy, Damaged, NotFound
