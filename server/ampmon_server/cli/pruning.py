@@ -71,7 +71,7 @@ def _shown(
                 if pruning.left(one):
                     sizes[one] = size = pruning.size(one)
                     print(f"run {one.run_id} {one.name or '(deleted)'}: {_words(size)}", flush=True)
-    together = sum(sizes.values(), start=PruneSize())
+    together = PruneSize.total(sizes.values())
     print(f"{len(sizes)} runs in {pruning.database}: {_words(together)}")
     return sizes
 

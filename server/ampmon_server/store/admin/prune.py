@@ -7,10 +7,10 @@ that end before it are rolled up first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from sqlalchemy import (
@@ -145,8 +145,7 @@ class PruneTask:
     heard: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PruneSize:
+class PruneSize(NamedTuple):
     """How much pruning a run removes.
 
     ``rows`` counts updates and logged values, ``samples`` sampled updates, ``block_bytes`` the bytes of sample blocks,
@@ -158,22 +157,13 @@ class PruneSize:
     block_bytes: int = 0
     parts: int = 0
 
-    def __add__(self, other: PruneSize) -> PruneSize:
-        return PruneSize(
-            self.rows + other.rows,
-            self.samples + other.samples,
-            self.block_bytes + other.block_bytes,
-            self.parts + other.parts,
-        )
+    @classmethod
+    def total(cls, sizes: Iterable[PruneSize]) -> PruneSize:
+        return cls(*map(sum, zip(*sizes, strict=True)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """Where to cut a stream: rows before step ``rows`` and samples before step ``samples`` are deleted."""
-
-    stream: int
-    rows: int
-    samples: int
+_Cuts: TypeAlias = dict[int, tuple[int, int]]
+"""By stream, the first step of the rows, and of the samples, that are kept."""
 
 
 class Failures:
@@ -219,18 +209,16 @@ def due(connection: Connection, keep: Keep) -> list[PruneTask]:
 
 def left(connection: Connection, one: PruneTask) -> bool:
     """Whether a run has anything left to prune."""
-    return one.deleted or any(_some(connection, removal) for removal in _removals(connection, one))
-
-
-def _some(connection: Connection, removal: Removal) -> bool:
-    some = select(removal.table.c.stream).where(removal.of).limit(1)
-    return connection.scalar(some) is not None
+    return one.deleted or any(
+        connection.scalar(select(each.table.c.stream).where(each.of).limit(1)) is not None
+        for each in _removals(connection, one)
+    )
 
 
 def size(connection: Connection, one: PruneTask) -> PruneSize:
     """Count what pruning a run removes. Counts every row."""
     removals = _removals(connection, one)
-    return sum((_size(connection, each.table, each.of) for each in removals), start=PruneSize())
+    return PruneSize.total(_size(connection, each.table, each.of) for each in removals)
 
 
 def _removals(connection: Connection, one: PruneTask) -> list[Removal]:
@@ -272,30 +260,27 @@ def prune(database: Engine, one: PruneTask) -> Iterator[int]:
 
 def _marked(connection: Connection, one: PruneTask) -> list[Removal]:
     table, cuts = streams.c, _cuts(connection, one)
-    samples_from = {cut.stream: cut.samples for cut in cuts}
     for scaler in scalers_of(connection, one.run_id.bytes):
         if scaler.sources:
-            parameter_rollups.seal(connection, scaler, samples_from[scaler.number])
-    for cut in cuts:
-        statement = update(streams).where(
-            table.run_id == one.run_id.bytes, table.stream == cut.stream
-        )
-        connection.execute(statement.values(rows_from=cut.rows, samples_from=cut.samples))
+            parameter_rollups.seal(connection, scaler, cuts[scaler.number][1])
+    for stream, (rows, samples) in cuts.items():
+        of = update(streams).where(table.run_id == one.run_id.bytes, table.stream == stream)
+        connection.execute(of.values(rows_from=rows, samples_from=samples))
     run_state.increment_version(connection, one.run_id)
     return _before(cuts, one)
 
 
-def _before(cuts: list[_Cut], one: PruneTask) -> list[Removal]:
+def _before(cuts: _Cuts, one: PruneTask) -> list[Removal]:
     found = []
-    for cut in cuts:
-        number = cut.rows >> PAGE_BITS
+    for stream, (rows, samples) in cuts.items():
+        number = rows >> PAGE_BITS
         for table, old in (
             (scalar_pages, (scalar_pages.c.bucket < number) & _is_overtaken()),
             (update_pages, update_pages.c.bucket < number),
+            *((table, table.c.last_step < samples) for table in _SAMPLES),
         ):
-            found.append(Removal(table, _of(table, one, cut) & old))
-        for table in _SAMPLES:
-            found.append(Removal(table, _of(table, one, cut) & (table.c.last_step < cut.samples)))
+            of = (table.c.run_id == one.run_id.bytes) & (table.c.stream == stream)
+            found.append(Removal(table, of & old))
     return found
 
 
@@ -314,15 +299,11 @@ def _is_overtaken() -> ColumnElement[bool]:
     )
 
 
-def _of(table: Table, one: PruneTask, cut: _Cut) -> ColumnElement[bool]:
-    return (table.c.run_id == one.run_id.bytes) & (table.c.stream == cut.stream)
-
-
-def _cuts(connection: Connection, one: PruneTask) -> list[_Cut]:
+def _cuts(connection: Connection, one: PruneTask) -> _Cuts:
     """Where to cut the rows and samples of each stream. A kind that is not due keeps its previous cut."""
     table = streams.c
     held = connection.execute(select(streams).where(table.run_id == one.run_id.bytes)).all()
-    found = []
+    found: _Cuts = {}
     for name in sorted({row.scaler for row in held}):
         together = [row for row in held if row.scaler == name]
         samples = max(row.samples_from for row in together)
@@ -331,7 +312,7 @@ def _cuts(connection: Connection, one: PruneTask) -> list[_Cut]:
         rows = max(row.rows_from for row in together)
         if one.rows:
             rows = max(rows, _rows_from(connection, one, together))
-        found += [_Cut(row.stream, rows, samples) for row in together]
+        found |= {row.stream: (rows, samples) for row in together}
     return found
 
 

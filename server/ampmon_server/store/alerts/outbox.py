@@ -51,8 +51,7 @@ class LeasedMessages:
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryState:
+class DeliveryState(NamedTuple):
     """The delivery of an alert's newest message to a target. Times are us since the epoch.
 
     ``trouble`` is why the last attempt failed, ``due`` when the next attempt is, None for never.
@@ -236,9 +235,7 @@ def of_runs(connection: Connection, run_ids: Collection[bytes]) -> dict[bytes, l
 
 
 def _delivery(row: Row[Any]) -> DeliveryState:
-    return DeliveryState(
-        row.rule, row.target, row.made, row.attempts, row.due, row.sent, row.trouble, row.status
-    )
+    return DeliveryState(*(getattr(row, name) for name in DeliveryState._fields))
 
 
 def subject_of(run_id: bytes, row: Any) -> Subject:

@@ -284,14 +284,8 @@ class RowMaker:
         self, update: wire.Update, place: int, activations: ModuleActivations | None
     ) -> list[Row]:
         """A row for each optimizer that skipped. Raises BadBatch for culprits or modules that are not in the header."""
-        if (
-            update.origin_module is not None
-            and update.origin_module >= self.stream.header.module_count
-        ):
-            raise BadBatch(
-                f"records[{place}].origin_module",
-                f"index {update.origin_module} of {self.stream.header.module_count} modules in the header",
-            )
+        if update.origin_module is not None:
+            self._check_module(update.origin_module, f"records[{place}].origin_module")
         began = *origin_of(update, activations), update.loss
         return [
             (*self._skip(update, index, f"records[{place}].optimizers[{index}]"), *began)
@@ -302,11 +296,10 @@ class RowMaker:
     def _skip(self, update: wire.Update, index: int, field: str) -> Row:
         optimizer = update.optimizers[index]
         for position, culprit in enumerate(optimizer.culprits):
-            if culprit.parameter >= self.stream.header.parameter_count:
-                raise BadBatch(
-                    f"{field}.culprits[{position}]",
-                    f"parameter {culprit.parameter} of {self.stream.header.parameter_count} in the header",
-                )
+            count = self.stream.header.parameter_count
+            if culprit.parameter >= count:
+                reason = f"parameter {culprit.parameter} of {count} in the header"
+                raise BadBatch(f"{field}.culprits[{position}]", reason)
         return (
             self.run_id,
             self.attempt.origin + update.ordinal,
@@ -325,24 +318,24 @@ class RowMaker:
 
     def sample(self, update: wire.Update, statistics: Statistics, place: int) -> Sample:
         """Return the sampled gradients of an update. Raises BadBatch for parameters that are not in the header."""
+        count = self.stream.header.parameter_count
         greatest = int(statistics.parameters.max(initial=-1))
-        if greatest >= self.stream.header.parameter_count:
-            raise BadBatch(
-                f"records[{place}].gradients.parameters",
-                f"index {greatest} of {self.stream.header.parameter_count} in the header",
-            )
+        if greatest >= count:
+            reason = f"index {greatest} of {count} in the header"
+            raise BadBatch(f"records[{place}].gradients.parameters", reason)
         step = self.attempt.origin + update.ordinal
         return Sample(step, update.time, update.scale, statistics)
 
     def modules(self, update: wire.Update, activations: ModuleActivations, place: int) -> Sample:
         """Return the sampled activations of an update. Raises BadBatch for modules that are not in the header."""
         greatest = int(activations.statistics.parameters.max(initial=-1))
-        if greatest >= self.stream.header.module_count:
-            raise BadBatch(
-                f"records[{place}].activations.gradients.parameters",
-                f"index {greatest} of {self.stream.header.module_count} modules in the header",
-            )
+        self._check_module(greatest, f"records[{place}].activations.gradients.parameters")
         return activations.sample(self.attempt.origin + update.ordinal, update)
+
+    def _check_module(self, index: int, field: str) -> None:
+        count = self.stream.header.module_count
+        if index >= count:
+            raise BadBatch(field, f"index {index} of {count} modules in the header")
 
     def event(self, event: wire.Event, place: int) -> Row:
         return (
