@@ -23,7 +23,7 @@ from ampmon_server.background.bus import Bus
 from ampmon_server.background.writer import QueueFull, Writer
 from ampmon_server.model.case import Case
 from ampmon_server.model.thresholds import Thresholds
-from ampmon_server.store.alerts.judgements import Judgement
+from ampmon_server.store.alerts.alerts import Judgement
 from ampmon_server.store.engine.errors import NotFound, StoreError
 from ampmon_server.store.reading.alarms import AlertCalls
 

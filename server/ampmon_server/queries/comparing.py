@@ -29,7 +29,7 @@ from ampmon_server.queries.distance import (
 from ampmon_server.queries.sources import ChartRequest, add_logged, series_of
 from ampmon_server.store import NotFound, Store, Summary
 from ampmon_server.store.engine.numbers import KINDS, join
-from ampmon_server.store.updates.identity import Identity
+from ampmon_server.store.runs.runs import Identity
 
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from ampmon_server.store.admin.distributing import Distribution
 from ampmon_server.store.admin.prune import Failures, Keep, PruneSize, PruneTask
 from ampmon_server.store.admin.pruning import Pruning
 from ampmon_server.store.admin.verify import Verification
-from ampmon_server.store.alerts.judgements import Judgement, Kept
+from ampmon_server.store.alerts.alerts import Judgement, Kept
 from ampmon_server.store.alerts.mutes import Mute
 from ampmon_server.store.alerts.outbox import DeliveryState
 from ampmon_server.store.engine.errors import (

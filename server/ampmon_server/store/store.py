@@ -35,17 +35,16 @@ from ampmon_server.store.ingest.ingest import (
 )
 from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.recent import Recent
-from ampmon_server.store.reading import columns, export, history
+from ampmon_server.store.reading import columns, export
 from ampmon_server.store.reading.alarms import AlertCalls
 from ampmon_server.store.reading.export import ExportedSample
 from ampmon_server.store.reading.sampled_reads import SampledReads
 from ampmon_server.store.runs import cases, events, listing, runs
-from ampmon_server.store.runs.runs import Summary
+from ampmon_server.store.runs.runs import Identity, Summary
 from ampmon_server.store.samples import samples
 from ampmon_server.store.schema import migrations
 from ampmon_server.store.streams import scalers, state
-from ampmon_server.store.updates import identity, logged, ranks, resumes, skips, sparklines, updates
-from ampmon_server.store.updates.identity import Identity
+from ampmon_server.store.updates import logged, ranks, reports, skips, sparklines, updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
     runs = reads(listing.read_page)
     changes_since = reads(state.changed_since)
     changes_of = reads(state.changes_of)
-    history = reads(history.read)
+    history = reads(cases.history)
     gradient_samples = reads(cases.samples_of)
     nearest_skip = reads(skips.nearest)
     scalar_names = reads(logged.names)
@@ -158,7 +157,7 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
     def run(self, run_id: UUID) -> tuple[Summary, Identity]:
         """Return the summary and identity of a run. Raises NotFound."""
         with engine.reading(self._engine) as connection:
-            return runs.read_one(connection, run_id), identity.read(connection, run_id)
+            return runs.read_one(connection, run_id), runs.identity(connection, run_id)
 
     def samples(self, run_id: UUID) -> Iterator[ExportedSample]:
         """Yield every sample that no later attempt did again, by scaler, then rank, then step. Raises NotFound."""
@@ -235,7 +234,7 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
             user,
             scaler.rows_from,
             scaler.name,
-            resumes.read(connection, scaler),
+            reports.resumes(connection, scaler),
             stretch.within,
         )
 

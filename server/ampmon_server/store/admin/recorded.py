@@ -32,7 +32,7 @@ from ampmon_server.store.schema.tables import (
     streams,
 )
 from ampmon_server.store.streams.scalers import scalers_of, unpack_modules, unpack_parameters
-from ampmon_server.store.updates import resumes, scalars, updates
+from ampmon_server.store.updates import reports, scalars, updates
 
 
 _BLOCKS_AT_ONCE = 64
@@ -202,7 +202,7 @@ def _events(connection: Connection, run_id: bytes) -> dict[_Place, dict[int, boo
     for stream, attempt, seq, kind in connection.execute(
         select(table.stream, table.attempt, table.seq, table.kind).where(table.run_id == run_id)
     ):
-        found[stream, attempt][seq] = kind != resumes.KIND
+        found[stream, attempt][seq] = kind != reports.RESUME
     return found
 
 

@@ -1,13 +1,17 @@
-"""Stores alert states in the transaction that stores the findings, so an alert is stored before it is sent."""
+"""Stores the findings of a run, and in the same transaction its alerts. So an alert is stored before it is sent.
+
+Findings lie on the run's row, where the list of runs and the next ingest acknowledgement read them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 import msgspec
+import orjson
 from sqlalchemy import Connection, Row, and_, delete, func, or_, select, update
 
 from ampmon import wire
@@ -35,7 +39,7 @@ LOOK_BACK_US = 2 * RECENT_US
 _NAMES = ("state", "severity", "since", "fired", "resolved", "told", "acknowledged")
 _COLUMNS = (*_NAMES, "acknowledged_by")
 
-Kept: TypeAlias = dict[str, tuple[Alert, Found]]
+Alerted: TypeAlias = dict[str, tuple[Alert, Found]]
 """The alerts of a run by rule, each with the last finding."""
 
 
@@ -60,7 +64,7 @@ def advance(
         return Advanced(False, 0, None)
     muted = mutes.rules_of(connection, run.run_id, run.project, now)
     subject = subject_of(run.run_id, run)
-    after: Kept = {}
+    after: Alerted = {}
     dues = []
     for rule in dict.fromkeys((*before, *there)):
         stood, found = before.get(rule, (None, None))
@@ -95,7 +99,7 @@ def earliest(times: Iterable[int | None]) -> int | None:
 
 
 def _worth_an_alert(
-    run: Row[Any], findings: Sequence[wire.Finding], now: int, to: Alerts, before: Kept
+    run: Row[Any], findings: Sequence[wire.Finding], now: int, to: Alerts, before: Alerted
 ) -> dict[str, wire.Finding]:
     """The worst finding of each rule that needs an alert."""
     over = run.state != "running"
@@ -111,7 +115,7 @@ def _worth_an_alert(
     return there
 
 
-def read(connection: Connection, run_id: bytes) -> Kept:
+def read(connection: Connection, run_id: bytes) -> Alerted:
     """Return the alerts of a run, oldest first."""
     rows = connection.execute(
         select(alerts).where(alerts.c.run_id == run_id).order_by(alerts.c.since, alerts.c.rule)
@@ -124,7 +128,7 @@ def _alert(row: Row[Any]) -> tuple[Alert, Found]:
     return alert, msgspec.json.decode(row.found, type=Found)
 
 
-def _write(connection: Connection, run_id: bytes, before: Kept, after: Kept) -> None:
+def _write(connection: Connection, run_id: bytes, before: Alerted, after: Alerted) -> None:
     gone = [rule for rule in before if rule not in after]
     if gone:
         connection.execute(delete(alerts).where(alerts.c.run_id == run_id, alerts.c.rule.in_(gone)))
@@ -244,3 +248,91 @@ def runs_with_unsent_alerts(connection: Connection, now: int) -> list[DueRun]:
         )
     )
     return [DueRun(UUID(bytes=row.run_id), row.silent_after, True) for row in rows]
+
+
+# -- findings ----------------------------------------------------------------------------------------------------------
+
+
+KEPT = 32
+"""The most findings stored for a run: the worst ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The verdict and findings of a run at its ``version``, worst first. A finding may occur twice.
+
+    ``attempts`` is how often the run had been started. Without it and a version, the judgement is about the run as it
+    is when the judgement is stored.
+    """
+
+    verdict: str
+    severity: wire.Severity | None
+    findings: Sequence[wire.Finding]
+    version: int | None = None
+    attempts: int | None = None
+
+
+class Kept(NamedTuple):
+    """The new version of a run, None if nothing changed, and when its next pending alert may fire."""
+
+    change: Advance | None = None
+    due: int | None = None
+
+
+def keep(
+    connection: Connection, run_id: UUID, judgement: Judgement, to: Alerts | None = None
+) -> Kept:
+    """Store a judgement if it differs from the stored one and the run exists.
+
+    Also advance the run's alerts, if ``to`` says how alerts are sent. If another server has judged a newer version of
+    the run meanwhile, or the run was started again, nothing changes: the findings may tell the new start to stop.
+    """
+    now = now_us()
+    held = connection.execute(
+        select(runs).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0).with_for_update()
+    ).one_or_none()
+    if held is None or judgement.attempts not in {None, held.attempts}:
+        return Kept()
+    judged = held.version if judgement.version is None else judgement.version
+    if judged < held.judged:
+        return Kept()
+    findings = orjson.dumps([msgspec.structs.asdict(each) for each in judgement.findings[:KEPT]])
+    advanced = Advanced(False, held.firing, None)
+    if to is not None:
+        advanced = advance(connection, held, judgement.findings, now, to)
+    # If the run changed since it was read, an earlier stored time stays.
+    due = advanced.due if judged == held.version else earliest([advanced.due, held.alerts_due])
+    values: dict[str, Any] = {"alerts_due": due, "judged": judged}
+    stands = (held.findings, held.firing) == (findings.decode(), advanced.firing)
+    change = None
+    if advanced.changed or not stands:
+        change = Advance(run_id, held.version + 1, held.last_step)
+        values |= {
+            "verdict": judgement.verdict,
+            "severity": judgement.severity,
+            "findings": findings.decode(),
+            "firing": advanced.firing,
+            "version": held.version + 1,
+            "changed": now,
+        }
+    if change is not None or (due, judged) != (held.alerts_due, held.judged):
+        connection.execute(update(runs).where(runs.c.run_id == run_id.bytes).values(values))
+    return Kept(change, advanced.due)
+
+
+def stored(connection: Connection, run_id: bytes) -> tuple[wire.Finding, ...] | None:
+    """Return the stored findings of a run, worst first. None if it is not judged yet, or is to be judged again.
+
+    An archived run that is due has alerts to end, and nothing new to judge.
+    """
+    findings, due, archived = connection.execute(
+        select(runs.c.findings, runs.c.alerts_due, runs.c.archived).where(runs.c.run_id == run_id)
+    ).one()
+    if findings is None or (due is not None and not archived):
+        return None
+    return msgspec.convert(orjson.loads(findings), tuple[wire.Finding, ...])
+
+
+def listed(findings: str | None) -> tuple[dict[str, Any], ...] | None:
+    """Decode stored findings to plain data; None if the run was never judged."""
+    return None if findings is None else tuple(orjson.loads(findings))

@@ -19,12 +19,12 @@ from ampmon_server.store.ingest.roster import Roster
 from ampmon_server.store.pages.pages import PAGE_BITS
 from ampmon_server.store.pages.pyramid import Key
 from ampmon_server.store.samples import gradients, parameter_rollups, samples
-from ampmon_server.store.samples.blocks import Change
+from ampmon_server.store.samples.samples import Change
 from ampmon_server.store.schema.tables import events, headers, module_blocks, moves, skips, streams
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import Scaler, StreamSource
 from ampmon_server.store.streams.state import RunState
-from ampmon_server.store.updates import resumes, scalars, updates
+from ampmon_server.store.updates import reports, scalars, updates
 from ampmon_server.store.updates.updates import PAGES, agreed, read_rows
 
 
@@ -145,12 +145,12 @@ class BatchWriter:
             stream=first.stream,
             seq=first.seq,
             time=first.time,
-            kind=resumes.KIND,
+            kind=reports.RESUME,
             ordinal=first.ordinal,
             detail=detail,
         )
         insert_rows(self.connection, events, [rows.event(event, 0)])
-        self.state.forgotten += resumes.resume_of(0, first.time, detail).forgotten is not None
+        self.state.forgotten += reports.resume_of(0, first.time, detail).forgotten is not None
 
     def _scale_before(self, rows: RowMaker) -> float | None:
         """The scale that the step before an attempt left; None if there is none or it is not finite."""

@@ -14,7 +14,7 @@ import msgspec
 from sqlalchemy import Connection, Engine
 
 from ampmon import wire
-from ampmon_server.store.alerts import judgements
+from ampmon_server.store.alerts import alerts
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.errors import BadBatch, Busy, NotFound, UnknownHeader
 from ampmon_server.store.ingest.commit import BatchWriter
@@ -25,7 +25,7 @@ from ampmon_server.store.streams import attempts
 from ampmon_server.store.streams import state as run_state
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.state import RunState
-from ampmon_server.store.updates import durability
+from ampmon_server.store.updates import reports
 
 
 ENDS = {"finish": "finished", "exception": "crashed"}
@@ -104,8 +104,8 @@ def ingest(
         _judge(connection, state, now)
     if batch.alive and not attempt.newest and _trains(stored):
         state.rivals += attempts.went_on(connection, state.run_id, attempt, now)
-    if (new and state.window_ms is not None) or _says(stored, durability.KIND):
-        state.window_ms, state.window_why = durability.window(connection, state.run_id)
+    if (new and state.window_ms is not None) or _says(stored, reports.SPOOL):
+        state.window_ms, state.window_why = reports.loss_window(connection, state.run_id)
     changed = bool(new or described or stored or state != before)
     if changed:
         state.advance(now)
@@ -180,7 +180,7 @@ def _ack(acked: dict[str, int], state: RunState) -> wire.Ack:
     return wire.Ack(
         acked=acked,
         version=state.version,
-        findings=judgements.listed(state.findings),
+        findings=alerts.listed(state.findings),
         request=state.measurement or None,
     )
 

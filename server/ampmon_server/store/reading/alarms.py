@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from ampmon_server.alerting.machine import Alert
 from ampmon_server.alerting.messages import Found, Subject
-from ampmon_server.store.alerts import alerts, judgements, mutes, outbox
+from ampmon_server.store.alerts import alerts, mutes, outbox
 from ampmon_server.store.alerts.alerts import DueRun
 from ampmon_server.store.alerts.mutes import Mute
 from ampmon_server.store.alerts.outbox import DeliveryState
@@ -35,7 +35,7 @@ class AlertCalls(Calls):
     """Calls for judgements and alerts. Each call is one transaction. Times are us since the epoch."""
 
     case = reads(cases.read)
-    keep = writes(judgements.keep)
+    keep = writes(alerts.keep)
     firing = reads(alerts.firing)
     acknowledge = writes(alerts.acknowledge)
     find_mute = reads(mutes.find)

@@ -1,4 +1,4 @@
-"""Reads the data that a run is judged by. Its size is bounded, for runs of any length and number of ranks."""
+"""Reads the data that a run is judged by, and replayed from. It is bounded, for runs of any length and any ranks."""
 
 from __future__ import annotations
 
@@ -11,23 +11,32 @@ import numpy as np
 import orjson
 from sqlalchemy import Connection, select
 
+from ampmon_server.analysis.policy.history import UPDATES_MAX, History
 from ampmon_server.model.aggregates.merging import NEVER, Cells
 from ampmon_server.model.aggregates.updates import of_rows
-from ampmon_server.model.case import CULPRITS, RECENT, SKIPS, Case, ParameterCase, ScalerCase
+from ampmon_server.model.case import CULPRITS, LOST, RECENT, SKIPS, Case, ParameterCase, ScalerCase
 from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import GradientSeries, empty_gradients, join_samples, take_samples
-from ampmon_server.store.alerts import judgements
+from ampmon_server.store.alerts import alerts
 from ampmon_server.store.engine.engine import now_us
+from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.runs import events, runs
 from ampmon_server.store.samples import parameter_rollups, samples
+from ampmon_server.store.schema import tables
 from ampmon_server.store.schema.tables import attempts, headers
 from ampmon_server.store.streams import state
 from ampmon_server.store.streams.attempts import RANKS_MAX, Start, newest_start
-from ampmon_server.store.streams.scalers import Scaler, find, newest_header, scalers_of
-from ampmon_server.store.updates import resumes, scalars, skips, updates
-from ampmon_server.store.updates.updates import read_cells, read_rows
+from ampmon_server.store.streams.scalers import (
+    Scaler,
+    find,
+    newest_header,
+    not_superseded,
+    scalers_of,
+)
+from ampmon_server.store.updates import reports, scalars, skips, updates
+from ampmon_server.store.updates.updates import read_cells, read_rows, with_skips
 
 
 SCALERS, RANKS, EVENTS, NAMES = 8, 64, 500, 8
@@ -80,7 +89,7 @@ def read(connection: Connection, run_id: UUID) -> Case:
         logged=_logged(connection, found[0], start) if found else {},
         config=_config(connection, row.run_id),
         measurement=row.measurement,
-        findings=judgements.stored(connection, row.run_id) if is_past else None,
+        findings=alerts.stored(connection, row.run_id) if is_past else None,
     )
 
 
@@ -91,7 +100,7 @@ def _scaler(
     gradients = _gradients(connection, scaler)
     numbers = [source.number for source in scaler.sources]
     skipped = skips.newest(connection, run_id, numbers, SKIPS, CULPRITS, start)
-    resumed = resumes.forgotten(connection, scaler)
+    resumed = reports.forgotten(connection, scaler)
     first = int(whole["first"][0]) if len(whole) else 0
     return ScalerCase(
         name=scaler.name,
@@ -261,3 +270,49 @@ def _config(connection: Connection, run_id: bytes) -> dict[str, Any]:
     stored = connection.scalar(newest)
     config: dict[str, Any] = orjson.loads(stored) if stored is not None else {}
     return config
+
+
+# -- replays -----------------------------------------------------------------------------------------------------------
+
+
+def history(connection: Connection, run_id: UUID, *, stream: int | None = None) -> History:
+    """Return the newest `UPDATES_MAX` updates of a scaler over all ranks. Raises NotFound, also if it has no update."""
+    scaler = find(connection, run_id, stream)
+    last = max(
+        (each.last_step for each in scaler.sources if each.last_step is not None), default=-1
+    )
+    start = max(last + 1 - UPDATES_MAX, scaler.rows_from)
+    rows = with_skips(connection, scaler, read_rows(connection, scaler, start=start))
+    if not len(rows):
+        raise NotFound(f"Run {run_id} has no update yet: there is nothing to replay.")
+    ends = int(rows["step"][0]), int(rows["step"][-1])
+    policy = policy_of(connection, scaler)
+    return History.of(
+        rows["step"],
+        rows["scale"],
+        rows["skipped"] > 0,
+        np.isin(rows["step"], _nan(connection, scaler, ends)),
+        policy=policy,
+        samples=samples.read_series(connection, scaler, start=start),
+        updates=max(each.updates for each in scaler.sources),
+        tracker=_tracker_before(rows[0], policy.growth_interval),
+    )
+
+
+def _tracker_before(row: Any, interval: int) -> int:
+    """The growth tracker before an update, from its row. A skip has erased it."""
+    # After a growth the tracker is 0, and before it was one less than the interval.
+    return 0 if row["skipped"] else int(row["growth_tracker"] - 1) % max(interval, 1)
+
+
+def _nan(connection: Connection, scaler: Scaler, within: tuple[int, int]) -> list[int]:
+    """The steps whose skip no scale prevents: the loss was not finite, or, if unknown, there was NaN without inf."""
+    table = tables.skips.c
+    statement = select(table.step).where(
+        table.run_id == scaler.run_id,
+        table.step.between(*within),
+        table.stream.in_([each.number for each in scaler.sources]),
+        (table.loss == LOST) | (table.loss.is_(None) & (table.cause == "nan")),
+        not_superseded(table.run_id, table.stream, table.step, table.attempt),
+    )
+    return [step for (step,) in fetch(connection, statement)]

@@ -26,8 +26,8 @@ from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.engine.rows import fetch, insert_rows
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.windows import FEW, Stretch, WindowedSeries
-from ampmon_server.store.samples.blocks import Change, next_step, reading
 from ampmon_server.store.samples.parameter_packing import ParameterPart, ParameterPyramid
+from ampmon_server.store.samples.samples import Change, next_step, reading
 from ampmon_server.store.schema.tables import gradient_blocks, headers, parameter_rollups
 from ampmon_server.store.streams.scalers import (
     Scaler,

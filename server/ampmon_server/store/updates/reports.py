@@ -1,0 +1,101 @@
+"""Reads what processes and ingest reported in events: what a kill may lose, and what a resume made of the scale.
+
+Ingest adds the event of a resume at an attempt's first update. The event has the seq of that update, which no other
+event has. So it is stored once, however often the update is sent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import orjson
+from sqlalchemy import Connection, bindparam, func, select
+
+from ampmon.wire import COUNT_MAX
+from ampmon_server.model.series import Forgotten, Resume
+from ampmon_server.store.engine.rows import fetch
+from ampmon_server.store.schema.tables import attempts, events, streams
+from ampmon_server.store.streams.scalers import Scaler
+
+
+SPOOL, RESUME = "spool", "resume"
+"""The kinds of these events."""
+
+_WORDS_MAX = 500
+
+
+LossWindow: TypeAlias = tuple[int | None, str | None]
+"""The longest loss window of any rank, in milliseconds, and why; None if all records go to disk at once."""
+
+
+def loss_window(connection: Connection, run_id: bytes) -> LossWindow:
+    """The loss window of a run, from the last reports of each rank's newest attempt."""
+    said, start = events.c, attempts.c
+    newest = (
+        select(start.rank, func.max(start.attempt).label("attempt"))
+        .where(start.run_id == run_id)
+        .group_by(start.rank)
+        .subquery()
+    )
+    rows = fetch(
+        connection,
+        select(streams.c.rank, said.detail)
+        .join(streams, (streams.c.run_id == said.run_id) & (streams.c.stream == said.stream))
+        .join(newest, (newest.c.rank == streams.c.rank) & (newest.c.attempt == said.attempt))
+        .where(said.run_id == run_id, said.kind == SPOOL)
+        .order_by(said.seq),
+    )
+    last = {rank: orjson.loads(detail) for rank, detail in rows}
+    windows = [(None, None), *map(_window, last.values())]
+    return max(windows, key=lambda each: -1 if each[0] is None else each[0])
+
+
+def _window(detail: dict[str, object]) -> LossWindow:
+    """Read an event, whose detail is free-form."""
+    if detail.get("kept") != "memory":
+        return None, None
+    ms, why = detail.get("window_ms"), detail.get("why")
+    return (
+        min(max(ms, 0), COUNT_MAX) if isinstance(ms, int) else 0,
+        # JSON may contain a NUL, which PostgreSQL rejects in text.
+        why[:_WORDS_MAX].replace("\0", "") if isinstance(why, str) else "",
+    )
+
+
+# -- resumes -----------------------------------------------------------------------------------------------------------
+
+MOST = 2000
+"""The most resumes read, over all ranks."""
+
+
+def resume_of(step: int, time: int, detail: Mapping[str, Any]) -> Resume:
+    scale = math.nan if detail["scale"] is None else detail["scale"]
+    return Resume(step, time, detail["scale_before"], scale, detail["restored"])
+
+
+_NEWEST = (
+    select(events.c.step, events.c.time, events.c.detail)
+    .where(
+        events.c.run_id == bindparam("of"),
+        events.c.kind == RESUME,
+        events.c.stream.in_(bindparam("numbers", expanding=True)),
+    )
+    .order_by(events.c.step.desc(), events.c.stream.desc())
+    .limit(MOST)
+)
+
+
+def resumes(connection: Connection, scaler: Scaler) -> tuple[Resume, ...]:
+    """The resumes of a scaler, each step once, in order; only the newest if there are more than `MOST`."""
+    numbers = [source.number for source in scaler.sources]
+    rows = fetch(connection, _NEWEST, {"of": scaler.run_id, "numbers": numbers})
+    found = {step: resume_of(step, time, orjson.loads(detail)) for step, time, detail in rows}
+    return tuple(found[step] for step in sorted(found))
+
+
+def forgotten(connection: Connection, scaler: Scaler) -> tuple[Forgotten, ...]:
+    """The resumes of a scaler that forgot its scale."""
+    found = (each.forgotten for each in resumes(connection, scaler))
+    return tuple(each for each in found if each is not None)
