@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import unquote_plus, urlsplit
@@ -90,11 +90,7 @@ class AlertPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def patience(self) -> Patience:
-        after: Mapping[Severity, int] = {
-            "notice": self.after_s.notice * 1_000_000,
-            "warning": self.after_s.warning * 1_000_000,
-            "critical": self.after_s.critical * 1_000_000,
-        }
+        after = {severity: getattr(self.after_s, severity) * 1_000_000 for severity in RANKS}
         return Patience(after=after, cool_down=self.cool_down_s * 1_000_000)
 
 

@@ -62,7 +62,7 @@ def advance(
     there = _worth_an_alert(run, findings, now, to, before)
     if not before and not there:
         return Advanced(False, 0, None)
-    muted = mutes.rules_of(connection, run.run_id, run.project, now)
+    muted = {mute.rule for mute in mutes.of_run(connection, run.run_id, run.project, now)}
     subject = subject_of(run.run_id, run)
     after: Alerted = {}
     dues = []
@@ -70,7 +70,7 @@ def advance(
         stood, found = before.get(rule, (None, None))
         finding = there.get(rule)
         severity = None if finding is None else finding.severity
-        hushed = rule in muted or None in muted
+        hushed = rule in muted or None in muted  # None is all rules
         made = step(stood, severity, now, to.policy.patience, muted=hushed)
         found = found if finding is None else Found.of(finding)
         if made.alert is None or found is None:

@@ -60,17 +60,9 @@ def keep(connection: Connection, mute: Mute) -> Mute:
     earlier = connection.scalar(select(of.mute_id).where(*same))
     kept = mute if earlier is None else replace(mute, mute_id=UUID(bytes=earlier))
     connection.execute(delete(mutes).where(*same))
-    connection.execute(
-        insert(mutes).values(
-            mute_id=kept.mute_id.bytes,
-            of_run=run_id,
-            project=mute.project,
-            rule=mute.rule,
-            until=mute.until,
-            made=mute.made,
-            made_by=mute.made_by,
-        )
-    )
+    alike = {name: getattr(mute, name) for name in ("project", "rule", "until", "made", "made_by")}
+    row = {"mute_id": kept.mute_id.bytes, "of_run": run_id, **alike}
+    connection.execute(insert(mutes).values(row))
     return kept
 
 
@@ -122,11 +114,6 @@ def _holds(
         or_(table.project == project, table.project.is_(None)),
         or_(table.until.is_(None), table.until > now),
     )
-
-
-def rules_of(connection: Connection, run_id: bytes, project: str, now: int) -> set[str | None]:
-    """Return the rules that are muted for a run now. None among them means all rules."""
-    return {mute.rule for mute in of_run(connection, run_id, project, now)}
 
 
 def forget(connection: Connection, run_id: bytes) -> None:

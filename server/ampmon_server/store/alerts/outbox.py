@@ -11,6 +11,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
+    bindparam,
     delete,
     exists,
     func,
@@ -203,23 +204,29 @@ def settle(
             moved.append(move_on(connection, run_id, now))
         except NotFound:
             continue
-    alike: dict[tuple[Any, ...], list[Row[Any]]] = {}
-    for row in rows:
-        alike.setdefault(tuple(_settled(row, outcome, now).items()), []).append(row)
-    for values, those in alike.items():
-        _change(connection, those, **dict(values))
+    if rows:
+        connection.execute(_SETTLING, [_settled(row, outcome, now) for row in rows])
     _drop_overtaken(connection, messages.c.message_id.in_(ids))
     return moved
 
 
+_SETTLING = (
+    update(messages)
+    .where(messages.c.message_id == bindparam("which"))
+    .values({name: bindparam(name) for name in ("sent", "due", "trouble", "status")})
+)
+
+
 def _settled(row: Row[Any], outcome: DeliveryOutcome, now: int) -> dict[str, Any]:
-    values: dict[str, Any] = {"trouble": outcome.trouble, "status": outcome.status}
+    which = {"which": row.message_id}
     if outcome.trouble is None:
-        return {**values, "sent": now, "due": None, "status": None}
-    if row.due is None:  # withdrawn meanwhile
-        return values
+        return {**which, "sent": now, "due": None, "trouble": None, "status": None}
     wait = min(RETRY_US << min(max(row.attempts - 1, 0), 16), RETRY_MAX_US)
-    return {**values, "due": None if now - row.made > GIVE_UP_US else now + wait}
+    is_over = (
+        row.due is None or now - row.made > GIVE_UP_US
+    )  # without a time, it was withdrawn meanwhile
+    due = None if is_over else now + wait
+    return {**which, "sent": row.sent, "due": due, **outcome._asdict()}
 
 
 def of_runs(connection: Connection, run_ids: Collection[bytes]) -> dict[bytes, list[DeliveryState]]:
