@@ -34,7 +34,7 @@ class Pruning(PruneCalls):
     @contextmanager
     def begin(cls, settings: Settings, *, alone: bool = False) -> Iterator[Pruning]:
         """Open the database. Raises Unusable; with ``alone`` also if a server uses the SQLite file."""
-        with closing(opening.open_beside(settings, alone=alone)) as opened:
+        with closing(opening.open_to_read(settings, alone=alone)) as opened:
             yield cls(opened)
 
     @property

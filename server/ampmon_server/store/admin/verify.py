@@ -35,7 +35,7 @@ class Verification:
 
         With ``repair``, lock an SQLite file until the end of the block, and upgrade its schema if it is older.
         """
-        with closing(opening.open_beside(settings, alone=repair)) as opened:
+        with closing(opening.open_to_read(settings, alone=repair)) as opened:
             yield cls(opened)
 
     @property
@@ -68,7 +68,7 @@ class Verification:
     def strays(self) -> list[Defect]:
         """Return rows that belong to no run, as defects. Raises Busy."""
         with _reading(self._opened.engine) as connection:
-            return list(_of_no_run(connection))
+            return [defect for defect, _ in _of_no_run(connection)]
 
     def run(self, run_id: UUID) -> list[Defect]:
         """Return the defects of a run; none if it was deleted meanwhile. Raises Busy."""
@@ -94,7 +94,7 @@ class Verification:
     def sweep(self) -> None:
         """Delete data of deleted runs, and pages that belong to no run, in short transactions. Raises Busy."""
         with _reading(self._opened.engine) as connection:
-            removals = _removals(connection)
+            removals = [of for defect, of in _of_no_run(connection) if defect.remedy == DELETE]
         for _ in prune.all_of(self._opened.engine, removals):
             pass
 
@@ -132,37 +132,20 @@ def _integrity(connection: Connection) -> Iterator[Defect]:
                 yield Defect("the file", " ".join(line.split()), RESTORE)
 
 
-def _of_no_run(connection: Connection) -> Iterator[Defect]:
-    """Yield rows whose run does not exist or is deleted."""
-    for table, run_id, deleted in _unowned(connection):
-        counted = select(func.count()).select_from(table).where(table.c.run_id == run_id)
-        what = f"{connection.scalar(counted)} rows belong to {'a deleted' if deleted else 'no'} run"
-        named = str(UUID(bytes=run_id)) if len(run_id) == 16 else run_id.hex()
-        remedy = DELETE if _is_removable(table, deleted) else RESTORE
-        yield Defect(f"run {named}, {table.name}", what, remedy)
-
-
-def _removals(connection: Connection) -> list[Removal]:
-    """Return the removals of the data of deleted runs, and of pages of cells that belong to no run."""
-    return [
-        Removal(table, table.c.run_id == run_id)
-        for table, run_id, deleted in _unowned(connection)
-        if _is_removable(table, deleted)
-    ]
-
-
-def _is_removable(table: Table, deleted: bool) -> bool:
-    return deleted or table in derived.SERIES
-
-
-def _unowned(connection: Connection) -> Iterator[tuple[Table, bytes, bool]]:
-    """Yield each table with the ids of runs that do not exist or are deleted, and whether they are deleted."""
+def _of_no_run(connection: Connection) -> Iterator[tuple[Defect, Removal]]:
+    """Yield rows whose run does not exist or is deleted. Pages of cells and rows of deleted runs may be removed."""
     everyone = select(runs.c.run_id, runs.c.deleted)
     known: dict[bytes, int] = dict(connection.execute(everyone).all())
     for table in DATA:
         for run_id in _run_ids(connection, table.c.run_id):
-            if known.get(run_id, 1):
-                yield table, run_id, run_id in known
+            if not known.get(run_id, 1):
+                continue
+            of = table.c.run_id == run_id
+            rows = connection.scalar(select(func.count()).select_from(table).where(of))
+            what = f"{rows} rows belong to {'a deleted' if run_id in known else 'no'} run"
+            named = str(UUID(bytes=run_id)) if len(run_id) == 16 else run_id.hex()
+            remedy = DELETE if run_id in known or table in derived.SERIES else RESTORE
+            yield Defect(f"run {named}, {table.name}", what, remedy), Removal(table, of)
 
 
 def _run_ids(connection: Connection, column: Column[bytes]) -> Iterator[bytes]:

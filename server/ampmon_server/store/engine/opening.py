@@ -73,11 +73,14 @@ def open_database(settings: Settings, *, upgrading: bool = False) -> Opened:
     return Opened(_named(url), database, exclusive, before.revision)
 
 
-def open_to_read(settings: Settings) -> Opened:
+def open_to_read(settings: Settings, *, alone: bool = False) -> Opened:
     """Open the database of the settings while servers may use it, without a lock and without changing anything.
 
-    Raises Unusable if it does not exist or does not have this version's schema.
+    With ``alone``, open it as a server does. Raises Unusable if it does not exist or does not have this version's
+    schema.
     """
+    if alone:
+        return open_database(settings)
     url = url_of(settings)
     opened = Opened(_named(url), engine.open_engine(url), None, None)
     if _is_sqlite(url) and not Path(url.database or "").exists():
@@ -95,14 +98,6 @@ def open_to_read(settings: Settings) -> Opened:
             "run ampmon db upgrade, which upgrades it or says what to do"
         )
     return opened
-
-
-def open_beside(settings: Settings, *, alone: bool) -> Opened:
-    """Open the database while servers may use it; with ``alone``, lock an SQLite file as a server does.
-
-    Raises Unusable.
-    """
-    return open_database(settings) if alone else open_to_read(settings)
 
 
 class Upgrade(NamedTuple):
