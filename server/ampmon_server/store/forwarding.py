@@ -235,8 +235,7 @@ def _series(connection: Connection, run: Row[Any]) -> list[_Series]:
     start = attempts.c
     begun = select(start.rank, start.attempt, start.origin).where(start.run_id == run.run_id)
     origins = {(rank, number): origin for rank, number, origin in fetch(connection, begun)}
-    scalers = [each for each in scalers_of(connection, run.run_id) if each.sources]
-    scalers.sort(key=attrgetter("number"))
+    scalers = sorted(scalers_of(connection, run.run_id), key=attrgetter("number"))
     lowest = min((source.rank for scaler in scalers for source in scaler.sources), default=0)
     found = []
     for place, scaler in enumerate(scalers):

@@ -84,8 +84,7 @@ def unsound(connection: Connection, run_id: UUID) -> Defect | None:
 
 def _updates(connection: Connection, run_id: bytes) -> Named:
     for scaler in scalers_of(connection, run_id):
-        if scaler.sources:
-            yield f"updates of scaler {scaler.name!r}", updates.series(connection, scaler)
+        yield f"updates of scaler {scaler.name!r}", updates.series(connection, scaler)
 
 
 def _gradients(connection: Connection, run_id: bytes) -> Named:

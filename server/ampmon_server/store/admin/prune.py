@@ -261,8 +261,7 @@ def prune(database: Engine, one: PruneTask) -> Iterator[int]:
 def _marked(connection: Connection, one: PruneTask) -> list[Removal]:
     table, cuts = streams.c, _cuts(connection, one)
     for scaler in scalers_of(connection, one.run_id.bytes):
-        if scaler.sources:
-            parameter_rollups.seal(connection, scaler, cuts[scaler.number][1])
+        parameter_rollups.seal(connection, scaler, cuts[scaler.number][1])
     for stream, (rows, samples) in cuts.items():
         of = update(streams).where(table.run_id == one.run_id.bytes, table.stream == stream)
         connection.execute(of.values(rows_from=rows, samples_from=samples))

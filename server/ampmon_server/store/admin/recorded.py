@@ -247,8 +247,7 @@ def _run_totals(connection: Connection, run_id: bytes) -> dict[str, int]:
     try:
         counts = Counts()
         for scaler in scalers_of(connection, run_id):
-            if scaler.sources:
-                counts = counts.plus(updates.totals(connection, scaler))
+            counts = counts.plus(updates.totals(connection, scaler))
     except Damaged:
         return found  # the check of the cells reports it
     return found | counts._asdict()

@@ -63,8 +63,8 @@ def read(connection: Connection, run_id: UUID) -> Case:
     now = now_us()
     row = runs.find(connection, run_id)
     start = newest_start(connection, row.run_id) if row.attempts > 1 else None
-    found = [each.since(start) for each in scalers_of(connection, row.run_id) if each.sources]
-    found = sorted(found, key=lambda each: each.number)[:SCALERS]
+    every = sorted(scalers_of(connection, row.run_id), key=lambda each: each.number)
+    found = [each.since(start) for each in every[:SCALERS]]
     status = runs.status_of(row, now)
     is_past = status in ENDED and any(each.rows_from for each in found)
     return Case(

@@ -370,11 +370,9 @@ _ALL = (
 
 def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:
     """The scalers of a run, over all of its ranks."""
-    table = streams.c
-    named = select(table.scaler).distinct().where(table.run_id == run_id, table.scaler != "")
-    found: dict[str, list[StreamSource]] = {name: [] for name in connection.scalars(named)}
+    found: dict[str, list[StreamSource]] = {}
     for source in map(_source, fetch(connection, _ALL, {"of": run_id})):
-        found[source.scaler].append(source)
+        found.setdefault(source.scaler, []).append(source)
     return [
         Scaler(run_id, name, tuple(found[name]), disabled=False)
         for name in sorted(found)  # a database may sort by its locale
