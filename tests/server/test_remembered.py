@@ -15,7 +15,7 @@ from ampmon_server.store import ANYONE, BadBatch, Receipt, Store, UnknownHeader
 from ampmon_server.store.ingest import ingest
 from ampmon_server.store.ingest import ingest as ingesting
 from ampmon_server.store.ingest.ingest import WEIGHT_MAX, Memory
-from ampmon_server.store.ingest.roster import HeldRange, Remembered
+from ampmon_server.store.ingest.roster import Remembered
 from ampmon_server.store.pages.pages import NewestPage
 from ampmon_server.store.streams.scalers import StreamSource
 from ampmon_server.store.updates import scalars
@@ -59,7 +59,7 @@ def test_runs_that_never_say_more_than_that_they_begin_are_bounded(
     for run_id in ids:
         memory.put(run_id, Remembered(7))
     restarted = of_streams(1)
-    restarted.newest = {(0, attempt): HeldRange(0, 9, None) for attempt in range(20)}
+    restarted.newest = {(0, attempt): ((0, 9), None) for attempt in range(20)}
     memory.put(ids[-1], restarted)
     assert len(memory) == 0
 

@@ -100,11 +100,14 @@ def ingest(
     acked, stored = _store(BatchWriter(connection, state, roster, attempt), shares, remembered)
     if stored and (attempt.newest or state.last_time is None):
         state.last_time = _last_time(state, attempt, stored)
-    if _ends(connection, batch, state, attempt, stored, now) or new:
+    trains = any(True for _ in _updates(stored))
+    events = _events_of_process(stored)
+    if _ends(connection, batch, state, attempt, events, now, trains=trains) or new:
         _judge(connection, state, now)
-    if batch.alive and not attempt.newest and _trains(stored):
+    if batch.alive and not attempt.newest and trains:
         state.rivals += attempts.went_on(connection, state.run_id, attempt, now)
-    if (new and state.window_ms is not None) or _says(stored, reports.SPOOL):
+    reported = any(event.kind == reports.SPOOL for event in events)
+    if reported or (new and state.window_ms is not None):
         state.window_ms, state.window_why = reports.loss_window(connection, state.run_id)
     changed = bool(new or described or stored or state != before)
     if changed:
@@ -162,18 +165,10 @@ def _updates(stored: list[StreamBatch]) -> Iterator[wire.Update]:
         yield from (record for record in share.records if type(record) is wire.Update)
 
 
-def _trains(stored: list[StreamBatch]) -> bool:
-    return any(True for _ in _updates(stored))
-
-
-def _says(stored: list[StreamBatch], kind: str) -> bool:
-    """Whether there is a new event of this kind from the process itself, whose stream name is empty."""
-    return any(
-        type(record) is wire.Event and record.kind == kind
-        for share in stored
-        if not share.name
-        for record in share.records
-    )
+def _events_of_process(stored: list[StreamBatch]) -> list[wire.Event]:
+    """New events of the process itself, whose stream name is empty."""
+    own = (share.records for share in stored if not share.name)
+    return [record for records in own for record in records if type(record) is wire.Event]
 
 
 def _ack(acked: dict[str, int], state: RunState) -> wire.Ack:
@@ -190,19 +185,20 @@ def _ends(
     batch: wire.Batch,
     state: RunState,
     attempt: Attempt,
-    stored: list[StreamBatch],
+    events: list[wire.Event],
     now: int,
+    *,
+    trains: bool,
 ) -> bool:
     """Record how the attempt ended, or that it did not after all. Return whether either is so."""
     ended = batch.ended is not None
-    if state.state == "crashed" and _trains(stored):
+    if state.state == "crashed" and trains:
         ended |= attempts.go_on(connection, state.run_id, attempt)
-    for share in stored:
-        for record in share.records:
-            if type(record) is wire.Event and not record.stream and record.kind in ENDS:
-                how = ENDS[record.kind]
-                attempts.end(connection, state.run_id, attempt, how, record.time, own=True)
-                ended = True
+    for event in events:
+        if event.kind in ENDS:
+            how = ENDS[event.kind]
+            attempts.end(connection, state.run_id, attempt, how, event.time, own=True)
+            ended = True
     if batch.ended is not None:
         # Prefer the trainer's clock: the time is compared with the start times of other processes.
         died = now if state.last_time is None else state.last_time

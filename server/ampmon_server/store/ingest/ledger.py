@@ -10,7 +10,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, select
 from ampmon import wire
 from ampmon_server.store.engine.rows import fetch, insert_rows
 from ampmon_server.store.ingest.plan import StreamBatch
-from ampmon_server.store.ingest.roster import HeldRange, Remembered, Steps
+from ampmon_server.store.ingest.roster import Remembered, Steps
 from ampmon_server.store.pages import ranges
 from ampmon_server.store.schema.tables import ledger
 from ampmon_server.store.streams.attempts import Attempt
@@ -68,9 +68,9 @@ class LedgerView:
         self._origin = attempt.origin
         self._remembered = remembered.newest
         held = self._remembered.get(self._key[1:])
-        if held is not None and share.records[0].seq > held.last:
-            self._near = {(held.first, held.last): held.steps}
-            self.last = held.last
+        if held is not None and share.records[0].seq > held[0][1]:
+            self._near = dict([held])
+            self.last = held[0][1]
             return
         of = {"of": run_id, "stream": stream, "attempt": attempt.number}
         ends = {"first": share.records[0].seq, "last": share.records[-1].seq + 1}
@@ -103,7 +103,7 @@ class LedgerView:
         insert_rows(self._connection, ledger, changed, replace=True)
         newest = max(after)
         if newest[1] == self.last:
-            self._remembered[self._key[1:]] = HeldRange(*newest, after[newest])
+            self._remembered[self._key[1:]] = newest, after[newest]
         return self.last - last - len(share.records)
 
     def _steps(self, share: StreamBatch, seqs: Sequence[int], within: ranges.Range) -> Steps | None:

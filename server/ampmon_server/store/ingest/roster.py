@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -15,6 +15,7 @@ from ampmon_server.store.engine.errors import BadBatch, UnknownHeader
 from ampmon_server.store.engine.numbers import json_text
 from ampmon_server.store.engine.rows import fetch, insert_rows
 from ampmon_server.store.pages.pages import Tails
+from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.schema.tables import headers, streams
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import (
@@ -77,14 +78,6 @@ Steps = tuple[int, int]
 """The first and the last step of some updates."""
 
 
-class HeldRange(NamedTuple):
-    """A range of the ledger: its first and last seq, and the steps of its updates."""
-
-    first: int
-    last: int
-    steps: Steps | None
-
-
 @dataclass(slots=True)
 class Remembered:
     """Cached state of a run at ``version``. Each change of this data must increment the version."""
@@ -97,8 +90,8 @@ class Remembered:
     """The scalers whose streams are cached for all ranks."""
     headers: dict[tuple[int, int], Header] = field(default_factory=dict)
     """By stream and attempt."""
-    newest: dict[tuple[int, int], HeldRange] = field(default_factory=dict)
-    """The last range of the ledger, by stream and attempt."""
+    newest: dict[tuple[int, int], tuple[Range, Steps | None]] = field(default_factory=dict)
+    """The last range of the ledger and the steps of its updates, by stream and attempt."""
     tails: Tails = field(default_factory=dict)
     """The newest pages of updates, by stream, and of logged values, by stream and name."""
 

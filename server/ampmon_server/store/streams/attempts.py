@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -236,18 +236,11 @@ def _origin(connection: Connection, header: wire.AttemptHeader, number: int) -> 
     )
     if together is not None:
         return together, True
-    last = _last_step(connection, header.run_id, number)
-    return (0 if last is None else last + 1), True
-
-
-def _last_step(connection: Connection, run_id: UUID, before: int) -> int | None:
-    """The last step over all ranks of the attempts numbered below ``before``."""
-    table = ledger.c
-    last = select(func.max(table.last_step)).where(
-        table.run_id == run_id.bytes, table.attempt < before
+    earlier = select(func.max(ledger.c.last_step)).where(
+        ledger.c.run_id == header.run_id.bytes, ledger.c.attempt < number
     )
-    found: int | None = connection.scalar(last)
-    return found
+    last = connection.scalar(earlier)
+    return (0 if last is None else last + 1), True
 
 
 def end(
@@ -318,7 +311,10 @@ def state_of_run(connection: Connection, run_id: bytes) -> str:
     """
     newest = dict(fetch(connection, _ENDED, {"of": run_id}))
     _, ranks = max(world_sizes(connection, run_id).items())
-    return _judge([ended for rank, ended in newest.items() if rank < ranks])
+    ended = [how for rank, how in newest.items() if rank < ranks]
+    if "crashed" in ended:
+        return "crashed"
+    return "finished" if all(how == "finished" for how in ended) else "running"
 
 
 def newest_start(connection: Connection, run_id: bytes) -> Start | None:
@@ -338,9 +334,3 @@ def world_sizes(connection: Connection, run_id: bytes) -> dict[int, int]:
     """The number of ranks of each start of a run. A process that starts before it sees others reports a size of 1."""
     rows = fetch(connection, _SIZES, {"of": run_id})
     return {attempt: max(size, rank + 1) for attempt, size, rank in rows}
-
-
-def _judge(ended: Sequence[str | None]) -> str:
-    if "crashed" in ended:
-        return "crashed"
-    return "finished" if all(how == "finished" for how in ended) else "running"
