@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine
@@ -45,6 +45,7 @@ from ampmon_server.store.samples import samples
 from ampmon_server.store.schema import migrations
 from ampmon_server.store.streams import scalers, state
 from ampmon_server.store.updates import logged, ranks, reports, skips, sparklines, updates
+from ampmon_server.store.updates.logged import Axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,7 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
         stream: int | None = None,
         start: int = 0,
         stop: int = INTEGER_MAX + 1,
-        by: Literal["step", "time", "user"] = "step",
+        by: Axis = "step",
         columns: int = 1000,
         rank: int | None = None,
     ) -> ScalerSeries:
@@ -208,7 +209,7 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
         stream: int | None,
         start: int,
         stop: int,
-        by: Literal["step", "time", "user"],
+        by: Axis,
         columns: int,
         rank: int | None,
     ) -> ScalerSeries:
@@ -245,7 +246,7 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
         stream: int | None = None,
         start: int = 0,
         stop: int = INTEGER_MAX + 1,
-        by: Literal["step", "time", "user"] = "step",
+        by: Axis = "step",
         columns: int = 1000,
     ) -> tuple[RankRows, ...]:
         """Return the rows of each rank at the same steps with ``start`` <= x < ``stop``. Raises NotFound."""

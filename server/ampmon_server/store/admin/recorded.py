@@ -13,13 +13,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from sqlalchemy import Connection, Row, Table, select, tuple_, update
 
-from ampmon_server.model.aggregates.updates import Counts
+from ampmon_server.model.aggregates.updates import Counts, count
 from ampmon_server.model.series import Flags, Ints
 from ampmon_server.store.admin.derived import REPAIR, RESTORE, Defect
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages import packing, ranges
 from ampmon_server.store.pages.pages import AT_ONCE, PAGE_BITS, PagedSeries, Rows, last_of_each_step
 from ampmon_server.store.pages.ranges import Range
+from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.samples import totals
 from ampmon_server.store.schema.tables import (
     events,
@@ -247,7 +248,7 @@ def _run_totals(connection: Connection, run_id: bytes) -> dict[str, int]:
     try:
         counts = Counts()
         for scaler in scalers_of(connection, run_id):
-            counts = counts.plus(updates.totals(connection, scaler))
+            counts = counts.plus(count(updates.window(connection, scaler, Stretch(), columns=0)))
     except Damaged:
         return found  # the check of the cells reports it
     return found | counts._asdict()

@@ -29,6 +29,12 @@ def split(value: float) -> tuple[float | None, int]:
     return None, 1 if math.isnan(value) else 2 if value > 0 else 3
 
 
+def split_named(value: float) -> tuple[float | None, str | None]:
+    """Split a float into a number for JSON and the name of its kind: itself and null, or null and the name."""
+    number, kind = split(value)
+    return number, KINDS[kind]
+
+
 def join(value: float | None, kind: int) -> float | None:
     """Return the float that `split` took apart, or None if there was no number."""
     return _VALUES[kind] if value is None else value

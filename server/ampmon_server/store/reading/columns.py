@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from ampmon.numerics.histogram import SMALL_CLASSES, gradient_norm, headroom_bits
 from ampmon_server.model.aggregates.updates import EVENTS, PATHS, Rows
 from ampmon_server.model.series import Floats, Ints, empty_gradients
-from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, split
+from ampmon_server.store.engine.numbers import INTEGER_MAX, split_named
 from ampmon_server.store.samples import samples
 from ampmon_server.store.streams.scalers import Scaler
 from ampmon_server.store.updates.updates import read_rows, with_skips
@@ -83,8 +83,8 @@ def _numbers(values: Floats) -> tuple[Column, Column | None]:
     """Floats, null where not finite, and their kinds, None as a whole if all are finite."""
     if np.isfinite(values).all():
         return values.tolist(), None
-    pairs = [split(value) for value in values.tolist()]
-    return [value for value, _ in pairs], [KINDS[kind] for _, kind in pairs]
+    pairs = [split_named(value) for value in values.tolist()]
+    return [value for value, _ in pairs], [kind for _, kind in pairs]
 
 
 def _sampled(connection: Connection, scaler: Scaler, steps: Sequence[int]) -> Columns:
@@ -121,8 +121,5 @@ def _with_kinds(name: str, column: Sequence[float | None]) -> Columns:
     """A column, null where a number is not finite, and the kinds of its numbers, None if all are finite."""
     if all(value is None or math.isfinite(value) for value in column):
         return {name: list(column), f"{name}_kind": None}
-    pairs = [(None, 0) if value is None else split(value) for value in column]
-    return {
-        name: [value for value, _ in pairs],
-        f"{name}_kind": [KINDS[kind] for _, kind in pairs],
-    }
+    pairs = [(None, None) if value is None else split_named(value) for value in column]
+    return {name: [value for value, _ in pairs], f"{name}_kind": [kind for _, kind in pairs]}

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import numpy as np
 from sqlalchemy import Connection, Engine, Row, Select, select, tuple_
 
 from ampmon import wire
 from ampmon_server.store.engine import engine
-from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample
+from ampmon_server.store.samples.samples import current_samples
 from ampmon_server.store.schema.tables import gradient_blocks
 from ampmon_server.store.streams import scalers
 from ampmon_server.store.streams.scalers import StreamSource, parameters_of
@@ -67,7 +66,7 @@ def _of_source(
     while True:
         with engine.reading(database) as connection:
             rows = _blocks(connection, source, after)
-            held = [_current(connection, source, row) for row in rows]
+            held = [current_samples(connection, source, row.data, row.attempt) for row in rows]
             for attempt in {row.attempt for row in rows} - known.keys():
                 known[attempt] = parameters_of(connection, source, attempt)
         for row, kept in zip(rows, held, strict=True):
@@ -92,12 +91,3 @@ def _blocks(
         .limit(_BLOCKS)
     )
     return connection.execute(statement).all()
-
-
-def _current(connection: Connection, source: StreamSource, row: Row[Any]) -> list[packing.Sample]:
-    stack = packing.stack_from_bytes(row.data)
-    if not source.overlaid:
-        return stack.samples()
-    attempts = np.full(len(stack), row.attempt)
-    keep = scalers.current(connection, source, stack.steps, attempts)
-    return [each for each, kept in zip(stack.samples(), keep.tolist(), strict=True) if kept]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 from uuid import UUID
+
+from sqlalchemy import Connection
 
 from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import ModuleSample, ParameterSample
 from ampmon_server.store.engine import engine
-from ampmon_server.store.engine.engine import Calls
+from ampmon_server.store.engine.engine import Calls, reads
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.pages.ranges import Range
@@ -19,20 +20,99 @@ from ampmon_server.store.samples.parameter_rollups import ParameterSeries, PartO
 from ampmon_server.store.samples.parameters import ALL, ParameterQuery
 from ampmon_server.store.streams import scalers
 from ampmon_server.store.updates import logged, updates
+from ampmon_server.store.updates.logged import Axis
+
+
+def policy(connection: Connection, run_id: UUID, *, stream: int | None = None) -> ScalePolicy:
+    """Return the scale policy of a scaler and how the script created it. Raises NotFound."""
+    return cases.policy_of(connection, scalers.find(connection, run_id, stream))
+
+
+def scaler_name(connection: Connection, run_id: UUID, *, stream: int | None = None) -> str:
+    """Return the name of a stream's scaler, or of the run's first scaler. Raises NotFound."""
+    return scalers.find(connection, run_id, stream).name
+
+
+def sampled_parameters(
+    connection: Connection,
+    run_id: UUID,
+    *,
+    stream: int | None = None,
+    step: int = INTEGER_MAX,
+    page: ParameterQuery = ALL,
+) -> parameters.SampledUpdate:
+    """Return a page of the parameters of the newest sample at or before ``step``. Raises NotFound."""
+    scaler = scalers.find(connection, run_id, stream)
+    return parameters.rows_of(samples.read_newest(connection, scaler, step), page)
+
+
+def parameter_sample(
+    connection: Connection,
+    run_id: UUID,
+    name: str,
+    *,
+    stream: int | None = None,
+    start: int = 0,
+    stop: int = INTEGER_MAX + 1,
+    by: Axis = "step",
+) -> ParameterSample | None:
+    """Return a parameter at the newest sample with ``start`` <= x < ``stop``.
+
+    Return None if there is no such sample or the parameter is not in it. Raises NotFound for an unknown run or stream.
+    """
+    scaler = scalers.find(connection, run_id, stream)
+    found = logged.stretch_of(connection, scaler, start=start, stop=stop, by=by)
+    if found is None:
+        return None
+    first, after = updates.steps(connection, scaler, found[0])
+    try:
+        shards = samples.read_newest(connection, scaler, after - 1)
+    except NotFound:
+        return None
+    return parameters.sample_of(shards, name) if shards[0].sample.step >= first else None
+
+
+def sampled_modules(
+    connection: Connection, run_id: UUID, *, stream: int | None = None, step: int = INTEGER_MAX
+) -> modules.SampledModules:
+    """Return the modules of the newest activation sample at or before ``step``. Raises NotFound."""
+    sample, _ = activations(connection, run_id, stream=stream, stop=step + 1)
+    if sample is None:
+        raise NotFound(f"No activation sample at or before step {step} is stored.")
+    return modules.rows_of(sample)
+
+
+def activations(
+    connection: Connection,
+    run_id: UUID,
+    *,
+    stream: int | None = None,
+    start: int = 0,
+    stop: int = INTEGER_MAX + 1,
+    by: Axis = "step",
+) -> tuple[ModuleSample | None, bool]:
+    """Return the newest activation sample with ``start`` <= x < ``stop``, and whether the scaler is disabled.
+
+    Raises NotFound for an unknown run or stream.
+    """
+    scaler = scalers.find(connection, run_id, stream)
+    found = logged.stretch_of(connection, scaler, start=start, stop=stop, by=by)
+    if found is None:
+        return None, scaler.disabled
+    first, after = updates.steps(connection, scaler, found[0])
+    sample = modules.read_newest(connection, scaler, start=first, stop=after)
+    return sample, scaler.disabled
 
 
 class SampledReads(Calls):
     """Reads of sampled data. Callable from any thread."""
 
-    def policy(self, run_id: UUID, *, stream: int | None = None) -> ScalePolicy:
-        """Return the scale policy of a scaler and how the script created it. Raises NotFound."""
-        with engine.reading(self._engine) as connection:
-            return cases.policy_of(connection, scalers.find(connection, run_id, stream))
-
-    def scaler_name(self, run_id: UUID, *, stream: int | None = None) -> str:
-        """Return the name of a stream's scaler, or of the run's first scaler. Raises NotFound."""
-        with engine.reading(self._engine) as connection:
-            return scalers.find(connection, run_id, stream).name
+    policy = reads(policy)
+    scaler_name = reads(scaler_name)
+    parameter_sample = reads(parameter_sample)
+    activations = reads(activations)
+    parameters = reads(sampled_parameters)
+    modules = reads(sampled_modules)
 
     def parameter_series(
         self,
@@ -41,7 +121,7 @@ class SampledReads(Calls):
         stream: int | None = None,
         start: int = 0,
         stop: int = INTEGER_MAX + 1,
-        by: Literal["step", "time", "user"] = "step",
+        by: Axis = "step",
         columns: int = 125,
         part_of: PartOf = whole,
         within: Range = (0, INTEGER_MAX),
@@ -58,75 +138,3 @@ class SampledReads(Calls):
             )
             stretch = None if found is None else replace(found[0], within=within)
             return parameter_rollups.read(connection, scaler, stream, stretch, columns, part_of)
-
-    def parameters(
-        self,
-        run_id: UUID,
-        *,
-        stream: int | None = None,
-        step: int = INTEGER_MAX,
-        page: ParameterQuery = ALL,
-    ) -> parameters.SampledUpdate:
-        """Return a page of the parameters of the newest sample at or before ``step``. Raises NotFound."""
-        with engine.reading(self._engine) as connection:
-            scaler = scalers.find(connection, run_id, stream)
-            shards = samples.read_newest(connection, scaler, step)
-        return parameters.rows_of(shards, page)
-
-    def parameter_sample(
-        self,
-        run_id: UUID,
-        name: str,
-        *,
-        stream: int | None = None,
-        start: int = 0,
-        stop: int = INTEGER_MAX + 1,
-        by: Literal["step", "time", "user"] = "step",
-    ) -> ParameterSample | None:
-        """Return a parameter at the newest sample with ``start`` <= x < ``stop``.
-
-        Return None if there is no such sample or the parameter is not in it.
-        Raises NotFound for an unknown run or stream.
-        """
-        with engine.reading(self._engine) as connection:
-            scaler = scalers.find(connection, run_id, stream)
-            found = logged.stretch_of(connection, scaler, start=start, stop=stop, by=by)
-            if found is None:
-                return None
-            first, after = updates.steps(connection, scaler, found[0])
-            try:
-                shards = samples.read_newest(connection, scaler, after - 1)
-            except NotFound:
-                return None
-        return parameters.sample_of(shards, name) if shards[0].sample.step >= first else None
-
-    def modules(
-        self, run_id: UUID, *, stream: int | None = None, step: int = INTEGER_MAX
-    ) -> modules.SampledModules:
-        """Return the modules of the newest activation sample at or before ``step``. Raises NotFound."""
-        sample, _ = self.activations(run_id, stream=stream, stop=step + 1)
-        if sample is None:
-            raise NotFound(f"No activation sample at or before step {step} is stored.")
-        return modules.rows_of(sample)
-
-    def activations(
-        self,
-        run_id: UUID,
-        *,
-        stream: int | None = None,
-        start: int = 0,
-        stop: int = INTEGER_MAX + 1,
-        by: Literal["step", "time", "user"] = "step",
-    ) -> tuple[ModuleSample | None, bool]:
-        """Return the newest activation sample with ``start`` <= x < ``stop``, and whether the scaler is disabled.
-
-        Raises NotFound for an unknown run or stream.
-        """
-        with engine.reading(self._engine) as connection:
-            scaler = scalers.find(connection, run_id, stream)
-            found = logged.stretch_of(connection, scaler, start=start, stop=stop, by=by)
-            if found is None:
-                return None, scaler.disabled
-            first, after = updates.steps(connection, scaler, found[0])
-            sample = modules.read_newest(connection, scaler, start=first, stop=after)
-            return sample, scaler.disabled

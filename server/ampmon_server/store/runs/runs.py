@@ -215,21 +215,25 @@ def identity(connection: Connection, run_id: UUID) -> Identity:
     )
 
 
+_OF_START = (
+    *(
+        "rank",
+        "attempt",
+        "attempt_id",
+        "started",
+        "origin",
+        "origin_assumed",
+        "ended",
+        "ended_time",
+    ),
+    *("host", "pid", "boot_id", "world_size", "git_commit", "versions", "rival"),
+)
+
+
 def _start(row: Row[Any]) -> dict[str, Any]:
-    return {
-        "rank": row.rank,
-        "attempt": row.attempt,
+    return {name: getattr(row, name) for name in _OF_START} | {
         "attempt_id": str(UUID(bytes=row.attempt_id)),
-        "started": row.started,
-        "origin": row.origin,
         "origin_assumed": bool(row.origin_assumed),
-        "ended": row.ended,
-        "ended_time": row.ended_time,
-        "host": row.host,
-        "pid": row.pid,
-        "boot_id": row.boot_id,
-        "world_size": row.world_size,
-        "git_commit": row.git_commit,
         "versions": orjson.loads(row.versions),
         "rival": bool(row.rival),
     }

@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from ampmon import wire
 from ampmon.numerics.histogram import Statistics, headroom_bits
 from ampmon_server.model.series import Floats, ModuleSample
-from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, split
+from ampmon_server.store.engine.numbers import INTEGER_MAX, split_named
 from ampmon_server.store.engine.rows import fetch
-from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample
+from ampmon_server.store.samples.parameters import counts_of
+from ampmon_server.store.samples.samples import current_samples
 from ampmon_server.store.schema.tables import headers, module_blocks
 from ampmon_server.store.streams.attempts import world_sizes
-from ampmon_server.store.streams.scalers import Scaler, StreamSource, current, unpack_modules
+from ampmon_server.store.streams.scalers import Scaler, StreamSource, unpack_modules
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,22 @@ class _Shard:
     modules: Sequence[wire.Module]
 
 
+_BLOCKS = module_blocks.c
+_LAST_BEFORE = (
+    select(_BLOCKS.first_step, _BLOCKS.data)
+    .where(
+        _BLOCKS.run_id == bindparam("of"),
+        _BLOCKS.stream == bindparam("number"),
+        _BLOCKS.attempt == bindparam("attempt"),
+        _BLOCKS.first_step < bindparam("stop"),
+        _BLOCKS.last_step >= bindparam("start"),
+    )
+    .order_by(_BLOCKS.first_step.desc())
+    .limit(1)
+)
+"""Selects the newest block that overlaps the range: its first step and its packed data."""
+
+
 def read_newest(
     connection: Connection,
     scaler: Scaler,
@@ -119,42 +136,16 @@ def _newest_of(
     connection: Connection, source: StreamSource, attempt: int, within: tuple[int, int]
 ) -> Sample | None:
     start, stop = within
+    asked = {**source.bound, "attempt": attempt, "start": start}
     # The blocks of one attempt do not overlap. Read one at a time: the first nearly always has a sample.
-    while (block := _last_before(connection, source, attempt, (start, stop))) is not None:
-        first_step, data = block
-        stack = packing.stack_from_bytes(data)
-        samples = [each for each in stack.samples() if start <= each.step < stop]
-        if source.overlaid and samples:
-            steps = np.array([each.step for each in samples])
-            attempts = np.full(len(steps), attempt)
-            keep = current(connection, source, steps, attempts)
-            samples = [samples[place] for place in np.flatnonzero(keep)]
+    while rows := fetch(connection, _LAST_BEFORE, {**asked, "stop": stop}):
+        ((first_step, data),) = rows
+        found = current_samples(connection, source, data, attempt)
+        samples = [each for each in found if start <= each.step < stop]
         if samples:
             return samples[-1]
         stop = first_step
     return None
-
-
-def _last_before(
-    connection: Connection, source: StreamSource, attempt: int, within: tuple[int, int]
-) -> tuple[int, bytes] | None:
-    """The newest block that overlaps the range: its first step and its packed data."""
-    start, stop = within
-    table = module_blocks.c
-    rows = fetch(
-        connection,
-        select(table.first_step, table.data)
-        .where(
-            table.run_id == source.run_id,
-            table.stream == source.number,
-            table.attempt == attempt,
-            table.first_step < stop,
-            table.last_step >= start,
-        )
-        .order_by(table.first_step.desc())
-        .limit(1),
-    )
-    return rows[0] if rows else None
 
 
 def _together(shards: Sequence[_Shard]) -> ModuleSample:
@@ -204,7 +195,6 @@ def rows_of(sample: ModuleSample) -> SampledModules:
 
 def _row(sample: ModuleSample, row: int) -> ModuleRow:
     one = sample.statistics.select(np.array([row]))
-    classes = one.classes()
     looked = bool(one.looked[0])
     amax, headroom = _with_headroom(one.amax)
     forward, forward_headroom = _with_headroom(sample.forward[[row]])
@@ -212,13 +202,7 @@ def _row(sample: ModuleSample, row: int) -> ModuleRow:
         name=sample.names[row],
         kind=sample.kinds[row],
         elements=int(sample.elements[row]),
-        looked=int(one.looked[0]),
-        zeros=int(one.zeros[0]),
-        below_grid=int(classes.below_grid[0]),
-        subnormal=int(classes.subnormal[0]),
-        normal=int(classes.normal[0]),
-        inf=int(one.inf[0]),
-        nan=int(one.nan[0]),
+        **counts_of(one),
         amax=amax[0] if looked else None,
         amax_kind=amax[1] if looked else None,
         headroom_bits=headroom[0] if looked else None,
@@ -227,7 +211,6 @@ def _row(sample: ModuleSample, row: int) -> ModuleRow:
         forward_kind=forward[1],
         forward_headroom_bits=forward_headroom[0],
         forward_headroom_bits_kind=forward_headroom[1],
-        histogram=one.histogram[0].tolist(),
     )
 
 
@@ -236,9 +219,4 @@ _Number = tuple[float | None, str | None]
 
 def _with_headroom(magnitude: Floats) -> tuple[_Number, _Number]:
     """A magnitude [1] and its headroom in bits, each with its kind."""
-    return _number(float(magnitude[0])), _number(float(headroom_bits(magnitude)[0]))
-
-
-def _number(value: float) -> _Number:
-    finite, kind = split(value)
-    return finite, KINDS[kind]
+    return split_named(float(magnitude[0])), split_named(float(headroom_bits(magnitude)[0]))

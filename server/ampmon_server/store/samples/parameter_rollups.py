@@ -96,9 +96,7 @@ class StreamSamples:
 
     @property
     def _layout(self) -> Layout:
-        part = self.part
-        if part is None:
-            return of_parameters.layout(len(self.names))
+        part = self.part or whole(self.names)
         return of_parameters.layout(len(part.places), part.fields)
 
     def rows(self, first: int, last: int) -> Cells:

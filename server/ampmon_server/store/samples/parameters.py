@@ -16,7 +16,7 @@ from ampmon.numerics.sampling_error import Floats, Ints, elements_of
 from ampmon_server.model.names import matching_indices
 from ampmon_server.model.parameter_statistics import STATISTICS
 from ampmon_server.model.series import Flags, ParameterSample
-from ampmon_server.store.engine.numbers import KINDS, split
+from ampmon_server.store.engine.numbers import split_named
 from ampmon_server.store.samples.samples import Shard
 
 
@@ -216,7 +216,7 @@ def rows_of(shards: Sequence[Shard], page: ParameterQuery = ALL) -> SampledUpdat
     every = ParameterNumbers.of(shards)
     found = every.matching_indices(page)
     first = shards[0].sample
-    scale, kind = split(first.scale)
+    scale, kind = split_named(first.scale)
     norms = histogram.gradient_norm(every.columns["sum_squares"], every.scale)
     more = {
         name: each.reported(every.values(name))
@@ -227,7 +227,7 @@ def rows_of(shards: Sequence[Shard], page: ParameterQuery = ALL) -> SampledUpdat
         first.step,
         first.time,
         scale,
-        KINDS[kind],
+        kind,
         [shard.rank for shard in shards],
         len(every),
         len(found),
@@ -282,39 +282,39 @@ def _row(parts: Sequence[_Part], norm: float, more: Mapping[str, float]) -> Para
     parameter, one, _ = parts[0]
     if len(parts) > 1:
         one = _added(parts)
-    classes = one.classes()
     looked = int(one.looked[0])
-    amax, amax_kind = split(float(one.amax[0]))
-    bits, bits_kind = split(float(histogram.headroom_bits(one.amax)[0]))
-    finite_norm, norm_kind = split(norm)
+    amax, amax_kind = split_named(float(one.amax[0]))
+    bits, bits_kind = split_named(float(histogram.headroom_bits(one.amax)[0]))
+    finite_norm, norm_kind = split_named(norm)
     return ParameterRow(
         name=parameter.name,
         shape=parameter.shape,
         dtype=parameter.dtype,
         numel=sum(part.parameter.numel for part in parts),
-        looked=looked,
         sampled=sum(part.elements for part in parts) > looked,
-        zeros=int(one.zeros[0]),
-        below_grid=int(classes.below_grid[0]),
-        subnormal=int(classes.subnormal[0]),
-        normal=int(classes.normal[0]),
-        inf=int(one.inf[0]),
-        nan=int(one.nan[0]),
-        **_fractions(parts),
+        **(counts_of(one) | _fractions(parts)),
         on_grid=int(one.on_grid[0]) >= ON_GRID_SHARE * looked,
         on_grid_fraction=int(one.on_grid[0]) / looked if looked else None,
         amax=amax,
-        amax_kind=KINDS[amax_kind],
+        amax_kind=amax_kind,
         headroom_bits=bits if looked else None,
-        headroom_bits_kind=KINDS[bits_kind] if looked else None,
+        headroom_bits_kind=bits_kind if looked else None,
         norm=finite_norm,
-        norm_kind=KINDS[norm_kind],
-        statistics={name: split(value)[0] for name, value in more.items()},
+        norm_kind=norm_kind,
+        statistics={name: split_named(value)[0] for name, value in more.items()},
         statistics_kinds={
-            name: KINDS[split(value)[1]] for name, value in more.items() if np.isinf(value)
+            name: split_named(value)[1] for name, value in more.items() if np.isinf(value)
         },
-        histogram=one.histogram[0].tolist(),
     )
+
+
+def counts_of(one: Statistics) -> dict[str, Any]:
+    """The counts of one parameter or module, [1], by the names of their fields in a row."""
+    classes = one.classes()
+    arrays = {name: getattr(one, name) for name in ("looked", "zeros", "inf", "nan")}
+    arrays |= {name: getattr(classes, name) for name in ("below_grid", "subnormal", "normal")}
+    counts = {name: int(array[0]) for name, array in arrays.items()}
+    return counts | {"histogram": one.histogram[0].tolist()}
 
 
 def _fractions(parts: Sequence[_Part]) -> dict[str, float | None]:

@@ -213,6 +213,17 @@ def _shard(connection: Connection, source: StreamSource, step: int, attempts: Sa
     return Shard(source.rank, sample, unpack_parameters(parameters), looked_at)
 
 
+def current_samples(
+    connection: Connection, source: StreamSource, data: bytes, attempt: int
+) -> list[Sample]:
+    """The samples of a block that no later attempt supersedes."""
+    stack = packing.stack_from_bytes(data)
+    if not source.overlaid:
+        return stack.samples()
+    keep = current(connection, source, stack.steps, np.full(len(stack), attempt))
+    return [each for each, kept in zip(stack.samples(), keep.tolist(), strict=True) if kept]
+
+
 # -- cells -------------------------------------------------------------------------------------------------------------
 
 

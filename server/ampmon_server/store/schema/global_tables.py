@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Index,
-    LargeBinary,
-    SmallInteger,
-    String,
-    Table,
-    Text,
-)
+from sqlalchemy import BigInteger, Column, Index, LargeBinary, SmallInteger, String, Table, Text
 
 from ampmon_server.store.schema.tables import count, flag, key_text, metadata
 

@@ -7,17 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    and_,
-    bindparam,
-    func,
-    or_,
-    select,
-    true,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, or_, select, true, update
 
 from ampmon import wire
 from ampmon_server.store.engine.errors import BadBatch, UnknownHeader

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -15,7 +15,7 @@ from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.scalars import not_finite
 from ampmon_server.model.series import Ints, UserSteps
 from ampmon_server.store.engine.errors import NotFound
-from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, split
+from ampmon_server.store.engine.numbers import INTEGER_MAX, split_named
 from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
@@ -23,6 +23,9 @@ from ampmon_server.store.schema.tables import runs, streams
 from ampmon_server.store.streams.scalers import COLUMNS, Scaler, StreamSource
 from ampmon_server.store.updates import scalars
 
+
+Axis: TypeAlias = Literal["step", "time", "user"]
+"""What x is: the step, the time in us since the epoch, or the user's own step."""
 
 _NEARER = 250
 """The columns of each reading by which `user_steps` gets nearer to an end of the requested range."""
@@ -83,7 +86,7 @@ def names(connection: Connection, run_id: UUID, *, stream: int | None = None) ->
 
 def _name(source: StreamSource, name: str, cells: Cells) -> Name:
     cell = cells[0]
-    value, kind = split(float(cell["value_last"]))
+    value, kind = split_named(float(cell["value_last"]))
     lost = int(not_finite(cells)[0])
     known = lost < int(cell["n"])
     return Name(
@@ -98,7 +101,7 @@ def _name(source: StreamSource, name: str, cells: Cells) -> Name:
         step=int(cell["last"]),
         time=int(cell["time_last"]),
         value=value,
-        value_kind=KINDS[kind],
+        value_kind=kind,
         user_steps=int(cell["user"]),
     )
 
@@ -117,7 +120,7 @@ def values(
     source, _ = _holder(connection, run_id, sources(connection, run_id, stream), name)
     within = max(start, source.rows_from), stop - 1
     rows = scalars.read_rows(connection, source, name, within, limit + 1)
-    pairs = [split(each) for each in rows["value"][:limit].tolist()]
+    pairs = [split_named(each) for each in rows["value"][:limit].tolist()]
     return Values(
         name=name,
         stream=str(source.number),
@@ -125,7 +128,7 @@ def values(
         time=rows["time"][:limit].tolist(),
         user_step=[None if each < 0 else each for each in rows["user_step"][:limit].tolist()],
         value=[value for value, _ in pairs],
-        value_kind=[KINDS[kind] for _, kind in pairs],
+        value_kind=[kind for _, kind in pairs],
         rows_from=source.rows_from,
         next=int(rows["step"][limit]) if len(rows) > limit else None,
     )
@@ -190,7 +193,7 @@ def stretch_of(
     *,
     start: int,
     stop: int,
-    by: Literal["step", "time", "user"],
+    by: Axis,
     columns: int = 1000,
 ) -> tuple[Stretch, UserSteps | None] | None:
     """The stretch with ``start`` <= x < ``stop``, and the user's own steps if x is those; None if there are none."""

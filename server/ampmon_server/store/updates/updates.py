@@ -16,7 +16,7 @@ import numpy as np
 from sqlalchemy import Connection, select
 
 from ampmon_server.model.aggregates.merging import Cells
-from ampmon_server.model.aggregates.updates import LAYOUT, ROWS, Counts, Rows, count, of_rows
+from ampmon_server.model.aggregates.updates import LAYOUT, ROWS, Rows, of_rows
 from ampmon_server.model.aggregates.updates import empty as no_cells
 from ampmon_server.model.series import Ints
 from ampmon_server.store.engine.numbers import INTEGER_MAX, split
@@ -215,11 +215,6 @@ def agreed(connection: Connection, scaler: Scaler, rows: Rows) -> Rows:
 
 
 # -- cells -------------------------------------------------------------------------------------------------------------
-
-
-def totals(connection: Connection, scaler: Scaler) -> Counts:
-    """Count the distinct steps of a scaler from its cells."""
-    return count(window(connection, scaler, Stretch(), columns=0))
 
 
 def series(connection: Connection, scaler: Scaler) -> WindowedSeries:
