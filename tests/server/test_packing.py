@@ -6,10 +6,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ampmon.numerics.histogram import BINS
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample, Stack
 from ampmon_server.store.samples import totals
-from batches import statistics
+from batches import counted, statistics
 
 
 @given(
@@ -34,6 +35,38 @@ def test_a_block_gives_back_what_was_put_in(parameters: int, seeds: list[int], w
             np.testing.assert_array_equal(
                 getattr(before.statistics, name), getattr(after.statistics, name), strict=True
             )
+
+
+def test_magnitudes_that_single_precision_holds_take_less() -> None:
+    """They are packed in half the bytes, and any others as they are: every bit comes back."""
+
+    def packed(*magnitudes: float) -> bytes:
+        one = statistics(len(magnitudes))
+        one.amax[:] = magnitudes
+        data = packing.block_to_bytes(Stack.of([Sample(0, 0, 1.0, one)]))
+        assert packing.stack_from_bytes(data).columns["amax"].tobytes() == one.amax.tobytes()
+        return data
+
+    single = np.random.default_rng(0).uniform(0, 1e5, 100).astype(np.float32).tolist()
+    assert len(packed(*single, np.inf, np.nan)) < len(packed(*single, np.inf, 0.1)) - 20
+    packed(-0.0, 5e-324, 1e-40, 1e300, -np.inf, np.nan)
+
+
+def test_a_bin_that_follows_from_the_other_counts_takes_no_space() -> None:
+    """The fullest bin of each parameter is left out if all counts add up; either way every count comes back."""
+    random = np.random.default_rng(0)
+    histograms = np.zeros((8, 100, BINS), np.int64)
+    histograms[..., 20:23] = random.multinomial(100_000, [0.2, 0.6, 0.2], (8, 100))
+    samples = [Sample(step, step, 1.0, counted(each)) for step, each in enumerate(histograms)]
+    sizes = []
+    for looked in (0, 1):
+        samples[0].statistics.looked[:1] += looked
+        data = packing.block_to_bytes(Stack.of(samples))
+        sizes.append(len(data))
+        back = packing.stack_from_bytes(data).columns
+        for name in ("looked", "histogram"):
+            np.testing.assert_array_equal(back[name], Stack.of(samples).columns[name])
+    assert sizes[0] < sizes[1] - len(samples) * 100
 
 
 def test_totals_part_parameters_by_the_grid() -> None:

@@ -1,6 +1,6 @@
 """Packs sampled gradients into bytes, one column for each statistic. Pure.
 
-A block holds consecutive samples of the same parameters. Each column uses the narrowest integers that hold its values.
+A block holds consecutive samples of the same parameters. Each column uses the narrowest numbers that hold its values.
 Values are ordered by parameter, bin and sample, and split into byte planes, so empty bins and high bytes compress to
 almost nothing. The counts of a block come first, then what few charts read, and histograms last, each part compressed
 alone. So charts of many samples read only its first bytes. The extra column `subnormal` counts subnormal and smaller
@@ -10,7 +10,7 @@ elements, so that they need no histograms.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby, pairwise
 from typing import Any, NamedTuple, TypeVar
@@ -34,6 +34,9 @@ _STATISTICS = (*packed.COUNTS, "histogram", "run_squares", "amax", "sum_squares"
 _WIDE = {"histogram": (BINS,), "run_squares": (SMALL,)}
 
 _SUBNORMAL = "subnormal"
+
+_PEAKS = "peaks"
+"""The bin of each parameter that is packed as zeros. It compresses worst, and follows from the other counts."""
 
 PART_OF = {"amax": 1, "sum_squares": 2}
 """The parts of a block with these columns. Part 0 has the counts, and the last one the histograms."""
@@ -190,12 +193,14 @@ def stacks(samples: Sequence[Sample]) -> list[Stack]:
 def block_to_bytes(stack: Stack) -> bytes:
     """Pack a stack as one block."""
     small = stack.columns["histogram"][..., :SUBNORMAL_BINS].sum(-1)
-    columns = {name: _packed(each) for name, each in stack.columns.items() if name not in _HEADS}
+    peaks, others = _without_peaks(stack.columns)
+    plain = {**stack.columns, "histogram": others}
+    columns = {name: _packed(each) for name, each in plain.items() if name not in _HEADS}
     counts = {name: columns.pop(name) for name in packed.COUNTS} | {_SUBNORMAL: _packed(small)}
     parts = [
         {"amax": columns.pop("amax")},
         {name: column for name, column in columns.items() if name not in _WIDE},
-        {name: columns[name] for name in _WIDE},
+        {name: columns[name] for name in _WIDE} | {_PEAKS: _Column("|u1", peaks.tobytes())},
     ]
     data = [compress(msgspec.msgpack.encode(part)) for part in parts]
     steps, times, scales = (stack.columns[name].astype(kind) for name, kind in _HEADS.items())
@@ -212,12 +217,38 @@ def block_to_bytes(stack: Stack) -> bytes:
 
 
 def _packed(values: npt.NDArray[Any]) -> _Column:
-    narrow = values
-    if values.dtype.kind == "i":
-        narrow = values.astype(np.min_scalar_type(values.max(initial=0)))
+    narrow = _narrowed(values)
     by_sample_last = np.ascontiguousarray(np.moveaxis(narrow, 0, -1))
     planes = by_sample_last.reshape(-1, 1).view(np.uint8).T
     return _Column(narrow.dtype.str, planes.tobytes())
+
+
+def _without_peaks(columns: Mapping[str, npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], Ints]:
+    """The fullest bin of each parameter, [n], and the histograms with zeros there, because the other counts tell it.
+
+    No bins if the counts do not add up to the elements looked at.
+    """
+    others = _narrowed(columns["histogram"])  # a copy
+    if _rest(columns).any():
+        return np.zeros(0, np.uint8), others
+    peaks = columns["histogram"].sum(0).argmax(-1).astype(np.uint8)
+    others[:, np.arange(len(peaks)), peaks] = 0
+    return peaks, others
+
+
+def _rest(columns: Mapping[str, npt.NDArray[Any]]) -> Ints:
+    """How many of the elements looked at are not counted, [m, n]."""
+    counted: Ints = columns["zeros"] + columns["inf"] + columns["nan"]
+    return np.asarray(columns["looked"] - counted - columns["histogram"].sum(-1))
+
+
+def _narrowed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The same values in the narrowest type that holds them, bit for bit."""
+    if values.dtype.kind in "iu":
+        return values.astype(np.min_scalar_type(values.max(initial=0)))
+    with np.errstate(over="ignore", invalid="ignore"):  # too large, or NaN
+        single = values.astype(np.float32)
+    return single if single.astype(np.float64).tobytes() == values.tobytes() else values
 
 
 def size_of_first(data: bytes) -> int:
@@ -258,11 +289,14 @@ class PackedStack:
         for part in range(1, len(self._ends)):
             held |= self._part(part)
         del held[_SUBNORMAL]
+        peaks = np.frombuffer(held.pop(_PEAKS, _Column("|u1", b"")).data, np.uint8)
         columns = dict(zip(_HEADS, (self.steps, self.times, self.scales), strict=True))
         for name, column in held.items():
             columns[name] = self._unpacked(column, _WIDE.get(name, ()))
         shape = len(self.steps), len(self.parameters), SMALL
         columns.setdefault("run_squares", np.zeros(shape, np.int64))
+        if len(peaks):
+            columns["histogram"][:, np.arange(len(peaks)), peaks] += _rest(columns)
         return Stack(self.parameters, columns)
 
     def _part(self, number: int) -> dict[str, _Column]:
@@ -275,12 +309,13 @@ class PackedStack:
         dtype = np.dtype(column.dtype)
         shape = dtype.itemsize, len(self.parameters), *bins, len(self.steps)
         planes = np.frombuffer(column.data, np.uint8).reshape(shape)[:, kept]
-        values = _floats(planes) if dtype.kind == "f" else _integers(planes)
+        values = _floats(planes, dtype) if dtype.kind == "f" else _integers(planes)
         return values.transpose(-1, *range(values.ndim - 1))
 
 
-def _floats(planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
-    return planes.transpose(*range(1, planes.ndim), 0).copy().view(np.float64)[..., 0]
+def _floats(planes: npt.NDArray[np.uint8], dtype: np.dtype[Any]) -> npt.NDArray[np.float64]:
+    words = planes.transpose(*range(1, planes.ndim), 0).copy().view(dtype)[..., 0]
+    return words.astype(np.float64, copy=False)
 
 
 def _integers(planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
