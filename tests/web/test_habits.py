@@ -32,10 +32,10 @@ def test_the_charts_are_steered_by_keys(reader: Reader) -> None:
     keyboard.press("+")
     reader.wait("the zoom", lambda: reader.text(".where") == "Showing steps 48 – 72")
     keyboard.press("?")
-    assert reader.page.locator("dialog.sheet kbd").count() > 10
+    assert reader.page.locator("#keys[open] kbd").count() > 10
     keyboard.press("0")
     keyboard.press("Escape")
-    assert reader.text("dialog.sheet") == ""
+    assert reader.page.locator("#keys[open]").count() == 0
     assert reader.text(".where") == "Showing steps 48 – 72"
     keyboard.press("0")
     reader.wait("the whole run", lambda: reader.range() == [-0.5, 119.5])

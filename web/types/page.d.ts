@@ -431,14 +431,6 @@ interface ChartsOptions {
   onTrouble(): void;
 }
 
-/** The keys of a command, and what the help dialog says of it. */
-interface Key {
-  keys: string[];
-  command: Command;
-  words: string;
-  group: "Charts" | "Page";
-}
-
 /** What a key or a button does. */
 type Command =
   | ("in" | "out" | "left" | "right" | "whole" | "follow" | "pause")
