@@ -142,9 +142,9 @@ export function dotted(name) {
   return html`<code>${name.split(/(?<=\.)/).map((part, index) => (index ? html`<wbr>${part}` : part))}</code>`;
 }
 
-/** Text with code in backticks. @param {string} words */
+/** Text with code in backticks, which may break after each dot. @param {string} words */
 export function withCode(words) {
-  return words.split("`").map((part, index) => (index % 2 ? html`<code>${part}</code>` : part));
+  return words.split("`").map((part, index) => (index % 2 ? dotted(part) : part));
 }
 
 /** @param {Status} status */

@@ -1,8 +1,8 @@
 // A table of columns, one under a heading that shows a few rows until the reader asks for more, and those of a run's
 // skipped steps and events.
 
-import { dotted, h, html, keyed, mark, moreOf, nothing, render, renderForm, term } from "./dom.js";
-import { clock, count, plural, power, revived } from "./format.js";
+import { dotted, h, html, keyed, mark, moreOf, nothing, render, renderForm, term, withCode } from "./dom.js";
+import { clock, count } from "./format.js";
 import { about } from "./range.js";
 import { get, refusalOf } from "./server.js";
 
@@ -144,13 +144,6 @@ export class Ledger {
   }
 }
 
-const NAMED = 4;
-const ORIGINS = { input: "the model's input", forward: "forward", loss: "the loss", backward: "backward" };
-const LOSSES = { finite: "loss finite", overflowed: "loss finite, loss × scale overflowed", not_finite: "loss not finite" };
-const ORDERS = { learned: "in backward order (measured)", assumed: "in backward order (estimated)" };
-/** @type {Record<string, string>} */
-const CAUSES = { inf: "✕ inf", nan: "◆ NaN", "inf+nan": "✕ inf, ◆ NaN" };
-
 /** @type {Column<HappenedEvent>[]} */
 const EVENT_COLUMNS = [
   { name: "Time", tight: true, cell: ({ time }) => clock(time) },
@@ -170,7 +163,7 @@ export function skipLedger(path, charts) {
       { name: "Optimizer", cell: (skip) => [skip.optimizer, skip.ranks_words].filter(Boolean).join(", ") },
       { name: "Cause", cell: causeOf },
       { name: "First to overflow", cell: (skip) => culpritsOf(skip, (parameter) => charts.go({ ...charts.view, parameter })) },
-      { name: "Scale", tight: true, cell: movedScale },
+      { name: "Scale", tight: true, cell: ({ words }) => words.scale },
     ],
     key: ({ step, scaler, optimizer }) => JSON.stringify([step, scaler, optimizer]),
     read: (limit) => newest(path, "skips", limit, "No steps skipped.", "&shared=true"),
@@ -222,38 +215,18 @@ async function newest(path, name, limit, none, query = "") {
 }
 
 /** @param {SharedSkip} skip */
-function movedScale(skip) {
-  return `${power(revived(skip.scale, skip.scale_kind))} → ${power(revived(skip.scale_after, skip.scale_after_kind))}`;
+function causeOf({ cause, origin, loss, words }) {
+  const told = html`<span data-loss=${loss}>${words.loss}</span>`;
+  return html`<span data-origin=${origin ?? nothing}><span data-cause=${cause}>${words.cause}</span>${withCode(words.origin)}${loss && told}</span>`;
 }
 
-/** @param {SharedSkip} skip */
-function causeOf({ cause, origin, origin_module, loss }) {
-  const at = origin_module === null ? [] : [origin === "forward" ? ", first in " : ", first at ", dotted(origin_module)];
-  const began = origin === null ? [] : [` in ${ORIGINS[origin]}`, ...at];
-  const told = loss === null ? nothing : html`<span data-loss=${loss}>${LOSSES[loss]}</span>`;
-  return html`<span data-origin=${origin ?? nothing}><span data-cause=${cause}>${CAUSES[cause] ?? "not known"}</span>${began}${told}</span>`;
-}
-
-/** @type {(skip: SharedSkip, open: (parameter: string) => void) => string | TemplateResult} */
-function culpritsOf({ culprit_parameters, culprits, culprit_order }, open) {
-  const total = Math.max(culprit_parameters, culprits.length);
-  if (total === 0) return "not known";
-  const rest = total - Math.min(NAMED, culprits.length);
-  const named = culprits.slice(0, NAMED).map((culprit) => {
-    const go = () => open(culprit.parameter);
-    return html`<li><button type="button" class="opens" title="Open this parameter" @click=${go}>${dotted(culprit.parameter)}</button> ${countsOf(culprit)}</li>`;
+/** @type {(skip: SharedSkip, open: (parameter: string) => void) => TemplateResult} */
+function culpritsOf({ words }, open) {
+  const named = words.culprits.map(([parameter, counts]) => {
+    const go = () => open(parameter);
+    return html`<li><button type="button" class="opens" title="Open this parameter" @click=${go}>${dotted(parameter)}</button> ${counts}</li>`;
   });
-  return html`<ol class="culprits">
-    ${named}
-    ${rest > 0 ? html`<li class="rest">and ${plural(rest, "more parameter")}</li>` : nothing}
-    ${total > 1 ? html`<li class="rest">${ORDERS[culprit_order]}</li>` : nothing}
-  </ol>`;
-}
-
-/** @param {Culprit} culprit */
-function countsOf({ inf, nan }) {
-  if (inf === null && nan === null) return "not counted";
-  return [inf && `${count(inf)} inf`, nan && `${count(nan)} NaN`].filter(Boolean).join(", ");
+  return html`<ol class="culprits">${named}${words.others.map((each) => html`<li class="rest">${each}</li>`)}</ol>`;
 }
 
 /** @param {Record<string, unknown>} detail */

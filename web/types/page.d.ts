@@ -146,31 +146,12 @@ interface Summary {
   streams: Stream[];
 }
 
-interface Culprit {
-  parameter: string;
-  inf: number | null;
-  nan: number | null;
-}
-
 interface Skip {
   step: number;
-  time: number;
-  rank: number;
-  stream: string;
   scaler: string;
-  attempt: number;
   optimizer: string;
-  path: string;
   cause: string;
-  scale: number | null;
-  scale_kind: Kind;
-  scale_after: number | null;
-  scale_after_kind: Kind;
-  culprits: Culprit[];
-  culprit_order: "learned" | "assumed";
-  culprit_parameters: number;
   origin: "input" | "forward" | "loss" | "backward" | null;
-  origin_module: string | null;
   loss: "finite" | "overflowed" | "not_finite" | null;
 }
 
@@ -180,9 +161,11 @@ interface FoundSkips {
   next: string | null;
 }
 
-/** A skip of one optimizer at one step, and the ranks that skipped. */
+/** A skip of one optimizer at one step in words, with the ranks that skipped. `culprits` are named with their counts, and
+ *  `others` say what is not named. */
 interface SharedSkip extends Skip {
   ranks_words: string;
+  words: { scale: string; cause: string; origin: string; loss: string; culprits: [string, string][]; others: string[] };
 }
 
 interface HappenedEvent {

@@ -61,6 +61,13 @@ def power_of_two(scale: float) -> str:
     return f"{digits} {'=' if exact else '≈'} {power}"
 
 
+def scale_words(scale: float | None, kind: str | None) -> str:
+    """Format a loss scale of a record, in which NaN and infinities are only a ``kind``."""
+    if kind is not None:
+        return not_finite(float(kind))
+    return NONE if scale is None else power_of_two(scale)
+
+
 def two_to(exponent: float) -> str:
     """Format a power of two: "2⁻¹⁴", "2⁹·⁹⁷"."""
     return "2" + str(exponent).removesuffix(".0").translate(_RAISED)

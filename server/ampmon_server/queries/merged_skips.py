@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ampmon_server.model.case import Skip
+from ampmon_server.model.skip_words import words_of
 from ampmon_server.model.words import count
 from ampmon_server.store.engine.paging import Paged, encode
 
@@ -45,13 +46,13 @@ def together(skips: Sequence[Skip], every: int) -> list[dict[str, Any]]:
     groups: dict[tuple[int, str, str], list[Skip]] = {}
     for skip in skips:
         groups.setdefault((skip.step, skip.scaler, skip.optimizer), []).append(skip)
-    return [
-        {
-            **asdict(min(group, key=_precedence)),
-            "ranks_words": ranks_words(sorted({each.rank for each in group}), every),
-        }
-        for group in groups.values()
-    ]
+    return [_merged(group, every) for group in groups.values()]
+
+
+def _merged(group: Sequence[Skip], every: int) -> dict[str, Any]:
+    skip = min(group, key=_precedence)
+    ranks = ranks_words(sorted({each.rank for each in group}), every)
+    return {**asdict(skip), "ranks_words": ranks, "words": words_of(skip)}
 
 
 def _precedence(skip: Skip) -> tuple[bool, bool, int]:

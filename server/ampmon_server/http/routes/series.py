@@ -85,9 +85,9 @@ def list_skips(
     parameter: ParameterName = None,
     shared: bool = False,
 ) -> Response:
-    """List skipped steps, newest first, a row per optimizer with cause and culprits. ``parameter`` is a culprit.
+    """List skipped steps, newest first, a row per rank and optimizer. ``parameter`` is a culprit.
 
-    Each rank has its own rows. With ``shared``, the ranks of a skip share one row, and ``ranks_words`` names them.
+    With ``shared``, the ranks of a skip share one row, which ``ranks_words`` and ``words`` describe.
 
     ``loss`` is `finite`, `not_finite`, or `overflowed` when it was scaled. ``origin`` is `input`, `forward`, `loss` or
     `backward`, with ``origin_module``. Null where not known.
