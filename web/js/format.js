@@ -1,14 +1,9 @@
-// Formats numbers and times. Pure. The server's words.py does the same, and one golden file tests both.
+// Formats numbers and times. Pure. The server's words.py gives the same text: one golden file tests both.
 
 /** Narrow no-break space: between thousands, and before a unit. */
 const SPACE = "\u202f";
 
 export const NONE = "–";
-
-/** Restore NaN and infinities, which JSON cannot hold. @type {(number: number | null, kind: Kind) => number | null} */
-export function revived(number, kind) {
-  return kind === null ? number : { nan: NaN, inf: Infinity, "-inf": -Infinity }[kind];
-}
 
 /** A number with spaces between thousands. @param {number} number */
 export function count(number) {
@@ -25,17 +20,6 @@ export function percent(share) {
   return `${Number(parts >= 9.95 ? parts.toFixed(1) : parts.toPrecision(2))}${SPACE}%`;
 }
 
-/** A loss scale: "32 768 = 2¹⁵", "1 000 ≈ 2⁹·⁹⁷"; only the power if it is tiny or huge. @param {Maybe} scale */
-export function powerOfTwo(scale) {
-  if (scale == null) return NONE;
-  if (!Number.isFinite(scale) || scale <= 0) return plain(scale);
-  const exponent = Math.log2(scale);
-  const exact = 2 ** Math.round(exponent) === scale;
-  const power = twoTo(exact ? Math.round(exponent) : Number(exponent.toFixed(2)));
-  if (scale < 1e-3 || scale >= 2 ** 53) return power;
-  return `${count(Number(scale.toFixed(6)))} ${exact ? "=" : "≈"} ${power}`;
-}
-
 /** A power of two: "2⁻¹⁴", "2⁹·⁹⁷". @param {number} exponent */
 export function twoTo(exponent) {
   return `2${raised(String(exponent))}`;
@@ -44,12 +28,6 @@ export function twoTo(exponent) {
 /** The digits of a number as superscripts. @param {string} digits */
 export function raised(digits) {
   return digits.replace(/[-−.\d]/g, (sign) => "⁻⁻·⁰¹²³⁴⁵⁶⁷⁸⁹".charAt("-−.0123456789".indexOf(sign)));
-}
-
-/** A loss scale as "2¹⁵" if it is a power of two, else as `powerOfTwo` formats it. @param {Maybe} scale */
-export function power(scale) {
-  const words = powerOfTwo(scale);
-  return words.includes("=") ? words.slice(words.indexOf("=") + 2) : words;
 }
 
 /** @param {number} number @param {string} one @param {string} [many] */
@@ -111,23 +89,6 @@ export function shortened(name, most) {
   const letters = [...name];
   const cut = letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : name;
   return /[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069]/.test(cut) ? `\u2068${cut}\u2069` : cut;
-}
-
-/** Three significant digits, in scientific notation below 0.001 and from 100 000. @param {Maybe} number */
-export function measure(number) {
-  if (number == null) return NONE;
-  if (!Number.isFinite(number)) return plain(number);
-  if (number === 0) return "0";
-  const size = Math.abs(number);
-  if (size >= 1e-3 && size < 1e5) return String(Number(number.toPrecision(3)));
-  return number.toExponential(2).replace("e+", "e");
-}
-
-/** @param {number} number */
-function plain(number) {
-  if (Number.isNaN(number)) return "NaN";
-  if (!Number.isFinite(number)) return number > 0 ? "∞" : "−∞";
-  return String(Number(number.toFixed(6)));
 }
 
 /** @param {string} words */

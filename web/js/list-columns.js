@@ -3,7 +3,7 @@
 
 import { remember, remembered } from "./browser.js";
 import { badge, h, html, keyed, nothing, popup, render, searchField, select, verdictBadge } from "./dom.js";
-import { ago, clock, count, measure, percent, plural, power, powerOfTwo, revived, unquoted } from "./format.js";
+import { ago, clock, count, NONE, percent, plural, unquoted } from "./format.js";
 import { STATUS } from "./words.js";
 
 /** @type {ListColumn[]} */
@@ -18,7 +18,7 @@ export const COLUMNS = [
     name: "Loss",
     number: true,
     title: ({ loss }) => (loss ? `${loss.name}: last and minimum` : "No loss logged"),
-    cell: ({ loss }) => (loss ? measure(revived(loss.value, loss.kind)) + (loss.least === null ? "" : ` (min ${measure(loss.least)})`) : "–"),
+    cell: ({ loss }) => loss?.words ?? NONE,
   },
   { name: "Scale now", sort: "scale", number: true, cell: scaleOf },
   {
@@ -64,8 +64,8 @@ function sparkline(line) {
 
 /** @param {ListRow} row */
 function scaleOf({ run, scale }) {
-  const held = revived(run.scale, run.scale_kind);
-  const [words, title] = run.disabled ? ["off", "This scaler is disabled: it does not scale the loss."] : [power(held), powerOfTwo(held)];
+  const title = run.disabled ? "This scaler is disabled: it does not scale the loss." : run.scale_words;
+  const words = run.disabled ? "off" : run.scale_words.split("= ").at(-1);
   return html`${sparkline(scale)}<span class="now" title=${title}>${words}</span>`;
 }
 

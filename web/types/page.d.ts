@@ -81,9 +81,6 @@ interface Detail extends Summary {
   choices: Choice[];
 }
 
-/** A number that JSON cannot hold is null, with its kind beside it. */
-type Kind = "nan" | "inf" | "-inf" | null;
-
 interface Stream {
   stream: string;
   rank: number;
@@ -114,14 +111,8 @@ interface Summary {
   skipped: number;
   effective_updates: number;
   skip_rate: number | null;
-  scale: number | null;
-  scale_kind: Kind;
-  zero_fraction: number | null;
+  scale_words: string;
   subnormal_fraction: number | null;
-  zero_fraction_error: number | null;
-  subnormal_fraction_error: number | null;
-  headroom_bits: number | null;
-  headroom_bits_kind: Kind;
   records: number;
   lost_records: number;
   disabled: boolean;
@@ -551,11 +542,10 @@ interface Sparkline {
   words: string;
 }
 
+/** The newest and the least loss of a run in words, and its name. */
 interface Loss {
   name: string;
-  value: number | null;
-  kind: Kind;
-  least: number | null;
+  words: string;
 }
 
 /** Data of the runs on the screen, beside their summaries. */

@@ -1,4 +1,4 @@
-"""Formats numbers for charts and findings. The page's format.js must give the same text: one golden file tests both."""
+"""Formats numbers for charts and findings. The page's format.js says some of it: one golden file tests both."""
 
 from __future__ import annotations
 

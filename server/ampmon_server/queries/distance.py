@@ -9,9 +9,9 @@ from uuid import UUID
 
 from ampmon.wire import BASELINE
 from ampmon_server.model.aggregates.departure import BaselineBand, Departure, band, departure
-from ampmon_server.model.words import count, plural, power_of_two
+from ampmon_server.model.words import NONE, count, measure, plural, power_of_two
 from ampmon_server.store.engine.errors import NotFound
-from ampmon_server.store.engine.numbers import KINDS, split
+from ampmon_server.store.engine.numbers import KINDS, join, split
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.runs.runs import Summary
 from ampmon_server.store.store import Store
@@ -61,6 +61,7 @@ class RunLoss:
     value: float | None
     kind: str | None
     least: float | None
+    words: str
 
 
 def loss_of(store: Store, run_id: UUID) -> RunLoss | None:
@@ -71,7 +72,11 @@ def loss_of(store: Store, run_id: UUID) -> RunLoss | None:
         return None
     if first is None or "loss" not in first.name:
         return None
-    return RunLoss(first.name, first.value, first.value_kind, first.least)
+    value = join(first.value, KINDS.index(first.value_kind))
+    words = NONE if value is None else measure(value)
+    if first.least is not None:
+        words += f" (min {measure(first.least)})"
+    return RunLoss(first.name, first.value, first.value_kind, first.least, words)
 
 
 def baseline_of(runs: Sequence[Summary], asked: UUID | None) -> Summary | None:

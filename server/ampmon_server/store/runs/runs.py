@@ -10,6 +10,7 @@ from uuid import UUID
 import orjson
 from sqlalchemy import Column, Connection, Row, select, update
 
+from ampmon_server.model.words import scale_words
 from ampmon_server.store.alerts import mutes, outbox
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
@@ -49,6 +50,7 @@ class Summary:
     sampled_updates: int
     scale: float | None
     scale_kind: str | None
+    scale_words: str
     zero_fraction: float | None
     subnormal_fraction: float | None
     zero_fraction_error: float | None
@@ -151,6 +153,7 @@ def summary(row: Row[Any], now: int) -> Summary:
         skip_rate=row.skipped / row.updates if row.updates else None,
         sampled_updates=row.sampled,
         scale_kind=KINDS[row.scale_kind],
+        scale_words=scale_words(row.scale, KINDS[row.scale_kind]),
         headroom_bits_kind=KINDS[row.headroom_kind],
         exact=bool(row.exact),
         disabled=bool(row.disabled),
