@@ -10,6 +10,7 @@ import made_series as made
 from ampmon_server.analysis.policy.simulation import Recommended, Skips
 from ampmon_server.charts import Source, View
 from ampmon_server.charts.simulated import simulated
+from ampmon_server.model.terms import SETTINGS
 
 
 def _source(**would: object) -> Source:
@@ -46,12 +47,15 @@ def test_the_words_are_as_they_are_told() -> None:
             "prefix": "sim_",
             "policies": ["torch", "fixed", "megatron", "deepspeed", "fairseq"],
             "policy": "torch",
-            "numbers": {
-                "init_scale": 65536.0,
-                "growth_factor": 2.0,
-                "backoff_factor": 0.5,
-                "growth_interval": 50,
-            },
+            "numbers": [
+                {"name": name, "hint": SETTINGS[name], "value": value}
+                for name, value in (
+                    ("init_scale", 65536.0),
+                    ("growth_factor", 2.0),
+                    ("backoff_factor", 0.5),
+                    ("growth_interval", 50),
+                )
+            ],
         },
         "sentence": "About 2 skips (1 to 3) instead of 9.",
         "standing": "Alternative: no finding recommends a change.",

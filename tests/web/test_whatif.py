@@ -105,7 +105,7 @@ def test_a_policy_is_tried_in_a_form(reader: Reader) -> None:
     assert reader.points("simulated") > 0
 
     part.locator("select").select_option("fixed")
-    reader.wait("torch's fields to go", lambda: not reader.text(".simulate label:last-of-type"))
+    reader.wait("torch's fields to go", lambda: part.locator("input").count() == 1)
     part.locator("[name=init_scale]").fill("1024")
     part.locator("[name=init_scale]").press("Enter")
     reader.wait("the code", lambda: "scaler.update(1024)" in reader.text(".simulate code"))

@@ -1,15 +1,8 @@
 // The account menu, and the sign-in box, which opens over the page if the session is missing or has expired.
 
 import { toast } from "./browser.js";
-import { byId, html, mark, nothing, openDialog, say } from "./dom.js";
+import { byId, DECLARED, html, mark, nothing, openDialog, say } from "./dom.js";
 import { get, signIn, signOut, whenSignedOut, wordsOf } from "./server.js";
-
-/** @type {Record<string, string>} */
-const MAY = {
-  read: "See runs, charts and this page",
-  ingest: "Send records; rename, archive and delete your own runs",
-  admin: "Change all runs, and create tokens",
-};
 
 /** @type {Me | null} */
 let me = null;
@@ -39,7 +32,7 @@ function openAccount() {
     html`
       <h2 id="who-title">Signed in${owner === null ? nothing : html` as <bdi>${owner}</bdi>`}</h2>
       ${owner === null ? html`<p>With the server's own token.</p>` : nothing}
-      <ul>${scopes.map((scope) => html`<li>${MAY[scope] ?? scope}</li>`)}</ul>
+      <ul>${scopes.map((scope) => html`<li>${DECLARED.scopes[scope] ?? scope}</li>`)}</ul>
       <p>${projects === null ? "Access to all projects." : `Access to these projects: ${projects.join(", ")}.`}</p>
       ${elsewhere ? html`<p>You signed in at the proxy in front of this server: sign out there.</p>` : nothing}
       <form method="dialog"><footer>

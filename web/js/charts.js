@@ -2,7 +2,7 @@
 
 import { chosen, figureQuery, opened } from "./address.js";
 import { copyLink, download, downloadText, toast } from "./browser.js";
-import { h, mark, renderForm } from "./dom.js";
+import { DECLARED, h, mark, renderForm } from "./dom.js";
 import { zoneOf } from "./format.js";
 import { paced } from "./pace.js";
 import { Panel } from "./panel.js";
@@ -10,7 +10,6 @@ import { asked, endOf, FOLLOWED, fromPlot, MINUTE_MS, moved, pauseWords, toPlot,
 import { csvOf, fileName } from "./saving.js";
 import { Refused, SignedOut, wordsOf } from "./server.js";
 import { isWhole, toolbar } from "./toolbar.js";
-import { declaredOf } from "./words.js";
 
 /** The charts that are stacked, from top to bottom. The last one shows the axis. */
 const STACK = ["scale", "skips", "scalars", "underflow"];
@@ -104,7 +103,7 @@ export class Charts {
   panel(name, position) {
     const known = this.#panels.find((panel) => panel.name === name);
     if (known) return known;
-    const { choices, sampled } = declaredOf(name);
+    const { choices = [], sampled = false } = DECLARED.charts[name] ?? {};
     const ask = paced(() => this.#refresh(panel), sampled ? SAMPLED_MS : EACH_MS);
     /** @type {Panel} */
     const panel = new Panel(name, choices, this, ask.now, position);

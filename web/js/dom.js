@@ -1,9 +1,9 @@
-// Builds and updates elements. Strings are inserted as text, never as HTML: names of runs and parameters are untrusted.
+// Builds and updates elements, and has what the server declares in the page. Strings are inserted as text, never as HTML:
+// names of runs and parameters are untrusted.
 
 import { copied } from "./browser.js";
 import { twoTo } from "./format.js";
 import { html, nothing, render } from "./lit-html.js";
-import { SEVERITY, STATUS } from "./words.js";
 
 export { html, nothing, render };
 
@@ -17,6 +17,10 @@ let resting;
 export function byId(id) {
   return /** @type {HTMLElement} */ (document.getElementById(id));
 }
+
+/** What the server declares: its charts, a parameter's statistics, terms, and what the page says of numbers and states.
+ * @type {Declared} */
+export const DECLARED = JSON.parse(byId("declared").textContent);
 
 /** A copy of a template of index.html. @param {string} id */
 export function copyOf(id) {
@@ -149,14 +153,14 @@ export function withCode(words) {
 
 /** @param {Status} status */
 export function badge(status) {
-  const [shape, meaning] = STATUS[status] ?? ["?", "Unknown status. Reload the page."];
+  const [shape, meaning] = DECLARED.statuses[status] ?? ["?", "Unknown status. Reload the page."];
   return html`<span class="badge" data-status=${status} title=${meaning}><span aria-hidden="true">${shape}</span><span>${status}</span></span>`;
 }
 
 /** `words` replace the severity's word. @type {(severity: Severity | null, words?: string, title?: string) => TemplateResult} */
 export function verdictBadge(severity, words, title) {
   const word = severity ?? "healthy";
-  return html`<span class="badge verdict" data-severity=${word} title=${title ?? nothing}><span aria-hidden="true">${SEVERITY[word]}</span><span>${words ?? word}</span></span>`;
+  return html`<span class="badge verdict" data-severity=${word} title=${title ?? nothing}><span aria-hidden="true">${DECLARED.severities[word]}</span><span>${words ?? word}</span></span>`;
 }
 
 /** @param {string[]} notices */

@@ -2,9 +2,8 @@
 // the columns, and the address holds the filters.
 
 import { remember, remembered } from "./browser.js";
-import { badge, h, html, keyed, nothing, popup, render, searchField, select, verdictBadge } from "./dom.js";
+import { badge, DECLARED, h, html, keyed, nothing, popup, render, searchField, select, verdictBadge } from "./dom.js";
 import { ago, clock, count, NONE, percent, plural, unquoted } from "./format.js";
-import { STATUS } from "./words.js";
 
 /** @type {ListColumn[]} */
 export const COLUMNS = [
@@ -178,7 +177,7 @@ export function filterBar(given, { groups: { projects, tags }, total, columns },
   return html`
     ${searchField(search)}
     ${choice("project", "Project", [["", "All projects"], ...counted(projects)])}
-    ${choice("status", "Status", [["", "Any status"], ...Object.keys(STATUS).map((status) => [status, status])])}
+    ${choice("status", "Status", [["", "Any status"], ...Object.keys(DECLARED.statuses).map((status) => [status, status])])}
     ${choice("tag", "Tag", [["", "Any tag"], ...counted(tags)], Object.keys(tags).length === 0 && !given["tag"])}
     ${choice("sort", "Sort by", sorts)}
     <label class="tick"><input type="checkbox" .checked=${given["archived"] === "true"} @change=${({ target }) => give({ archived: target.checked ? "true" : "" })}>Archived</label>

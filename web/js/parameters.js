@@ -1,13 +1,13 @@
 // The table of parameters at the newest sampled update, searched, sorted and paged by the server, and one parameter in detail.
 
-import { dotted, h, html, render, searchField, term } from "./dom.js";
+import { DECLARED, dotted, h, html, render, searchField, term } from "./dom.js";
 import { count, NONE, plural } from "./format.js";
 import { onscreen } from "./panel.js";
 import { about } from "./range.js";
 import { get, Refused } from "./server.js";
 import { Ledger } from "./table.js";
-import { STATISTICS, TERMS } from "./words.js";
 
+const { statistics: STATISTICS, terms: TERMS } = DECLARED;
 const PAGE = 20;
 const SKIPS = 8;
 

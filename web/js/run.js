@@ -3,7 +3,7 @@
 import { chosen } from "./address.js";
 import { copy, toast } from "./browser.js";
 import { Charts } from "./charts.js";
-import { badge, h, html, nothing, notices, render, renderForm, select, term } from "./dom.js";
+import { badge, DECLARED, h, html, nothing, notices, render, renderForm, select, term } from "./dom.js";
 import { Findings } from "./findings.js";
 import { ago, duration, moment } from "./format.js";
 import { paced } from "./pace.js";
@@ -13,7 +13,6 @@ import { runActions } from "./run-actions.js";
 import { get, pathOf, Refused } from "./server.js";
 import { eventLedger, skipLedger } from "./table.js";
 import { FormatWindow, Simulate, WhatIf } from "./what-if.js";
-import { chartsIn, NUMBERS, TERMS } from "./words.js";
 
 const DRAWER_MS = 1000;
 const TABLES_MS = 2000;
@@ -61,7 +60,8 @@ export class Run {
   /** Each tab with its content. The first is shown if the address names none. @returns {Tab[]} */
   #tabs() {
     const chart = (/** @type {string} */ name) => this.charts.panel(name).element;
-    const others = (/** @type {string} */ tab) => chartsIn(tab).filter((name) => !this.charts.has(name)).map(chart);
+    const others = (/** @type {string} */ tab) =>
+      Object.keys(DECLARED.charts).filter((name) => DECLARED.charts[name]?.tab === tab && !this.charts.has(name)).map(chart);
     const policies = new Simulate(this.path, this.charts).element;
     return [
       ["gradients", "Gradients by layer", [chart("parameters"), this.drawer.element, ...others("gradients"), this.parameters.element]],
@@ -299,7 +299,7 @@ function inTab(view, tab) {
 /** The numbers of a run's training or of its recording, left empty before the run is known.
  * @type {(section: "training" | "recording", run: Detail | null) => TemplateResult} */
 function tiles(section, run) {
-  const shown = Object.entries(NUMBERS[section] ?? {}).map(([key, name]) => tile(key, name, run?.numbers[key]));
+  const shown = Object.entries(DECLARED.numbers[section] ?? {}).map(([key, name]) => tile(key, name, run?.numbers[key]));
   return html`<dl class="numbers">${shown}</dl>`;
 }
 
@@ -309,7 +309,7 @@ function tile(key, name, number) {
   const again = () => void copy(String(number?.exact));
   // No white space between the elements: they are in one line.
   return html`<div data-number=${key}>
-    <dt>${term(name, TERMS[key])}</dt
+    <dt>${term(name, DECLARED.terms[key])}</dt
     ><dd><button type="button" title="Copy it with all digits" ?disabled=${number?.exact === null} @click=${again}>${age}</button></dd
     ><dd class="more">${number?.more}</dd>
   </div>`;

@@ -10,14 +10,6 @@ const TRIED_MS = 100;
 // A replay of a long run costs the server a second, so the same one is not repeated with each update.
 const REST_MS = 15_000;
 
-/** @type {Record<string, string>} */
-const HINTS = {
-  init_scale: "initial loss scale",
-  growth_factor: "factor of each growth",
-  backoff_factor: "factor of each back-off after an overflow",
-  growth_interval: "steps without an overflow before the scale grows",
-};
-
 /** @type {{loss: keyof ReturnType<typeof lostAt>, words: string, role: string}[]} from top to bottom */
 const LOSSES = [
   { loss: "overflow", words: "Overflow", role: "skip" },
@@ -119,8 +111,7 @@ export class Simulate {
     this.#wrong = {};
     this.#draw();
     for (const input of this.#inputs) {
-      const value = meta.form.numbers[input.name] ?? "";
-      if (input !== document.activeElement || refused[input.name]) input.value = String(value);
+      if (input !== document.activeElement || refused[input.name]) input.value = input.dataset["value"] ?? "";
     }
   }
 
@@ -130,11 +121,11 @@ export class Simulate {
 
   #draw() {
     const { form, sentence, code = "", standing = "" } = this.#meta;
-    const { policies = [], policy = "", numbers = {} } = form ?? {};
+    const { policies = [], policy = "", numbers = [] } = form ?? {};
     const names = policies.map((each) => /** @type {const} */ ([each, each]));
-    const fields = Object.entries(HINTS).map(([name, hint]) => {
+    const fields = numbers.map(({ name, hint, value }) => {
       const wrong = this.#wrong[name];
-      return html`<label ?hidden=${numbers[name] == null}>${name}<input name=${name} type="number" step="any" title=${hint}
+      return html`<label>${name}<input name=${name} type="number" step="any" title=${hint} data-value=${value}
         aria-describedby=${`wrong-${name}`} aria-invalid=${wrong ? "true" : nothing} @change=${() => this.#choose(this.#setting())}
         ><span class="wrong" id=${`wrong-${name}`} role="alert">${wrong}</span></label>`;
     });
@@ -158,7 +149,7 @@ export class Simulate {
   /** Show an error beside its field; the chart stays. Return whether it is shown. @param {Refused} error */
   #refuse({ field, message }) {
     const name = (field ?? "").replace(/^sim_/, "");
-    if (!(name in HINTS)) return false;
+    if (!this.#meta.form?.numbers.some((each) => each.name === name)) return false;
     this.#wrong = { ...this.#wrong, [name]: message.replace(/^\w+: /, "") };
     this.#draw();
     return !this.element.hidden;
@@ -166,7 +157,7 @@ export class Simulate {
 
   /** The whole setting in the form. @returns {Record<string, string>} */
   #setting() {
-    const told = [...this.#inputs].filter(({ value, parentElement }) => value !== "" && !parentElement?.hidden);
+    const told = [...this.#inputs].filter(({ value }) => value !== "");
     return { policy: this.element.querySelector("select")?.value ?? "", ...Object.fromEntries(told.map(({ name, value }) => [name, value])) };
   }
 

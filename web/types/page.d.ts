@@ -224,8 +224,8 @@ interface Meta {
   /** How the choice compares with the run's recommendation, and the code of an alternative. */
   standing?: string;
   code?: string;
-  /** The simulated policy; null marks a number that it does not have. */
-  form?: { prefix: string; policies: string[]; policy: string; numbers: Record<string, number | null> };
+  /** The simulated policy, and the numbers that it has. */
+  form?: { prefix: string; policies: string[]; policy: string; numbers: { name: string; hint: string; value: number }[] };
 }
 
 interface Choosable {
@@ -512,12 +512,16 @@ interface RunNumber {
   since: number | null;
 }
 
-/** What the server declares in the page: `numbers` are the names of a run's numbers by key. */
+/** What the server declares in the page: `numbers` are the names of a run's numbers by key, `statuses` a sign and a meaning
+ *  each, `severities` a sign, and `scopes` what the user may do. */
 interface Declared {
   charts: Record<string, DeclaredChart>;
   statistics: Record<string, DeclaredStatistic>;
   terms: Record<string, Definition>;
   numbers: Record<string, Record<string, string>>;
+  statuses: Record<string, [sign: string, meaning: string]>;
+  severities: Record<string, string>;
+  scopes: Record<string, string>;
 }
 
 /** A change to one run. */

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from ampmon_server.charts.parts.source import ReplaySource
 from ampmon_server.charts.parts.traces import Trace, broken
 from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.series import Floats
+from ampmon_server.model.terms import SETTINGS
 from ampmon_server.model.words import plural, power_of_two, steps
 
 
@@ -125,8 +125,12 @@ def _standing(found: ReplaySource) -> dict[str, str]:
 
 
 def _form(setting: Setting) -> dict[str, Any]:
-    """The settings that a reader can change. The value is None if the policy does not have the setting."""
-    numbers = {each.name: getattr(setting, each.name) for each in fields(setting)[1:]}
+    """The settings that a reader can change."""
+    numbers = [
+        {"name": name, "hint": hint, "value": value}
+        for name, hint in SETTINGS.items()
+        if (value := getattr(setting, name)) is not None
+    ]
     return {
         "prefix": PREFIX,
         "policies": list(KINDS),

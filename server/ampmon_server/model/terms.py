@@ -1,4 +1,4 @@
-"""Definitions of the numbers that the page shows of a run and its parameters. Charts and statistics have their own."""
+"""Definitions of numbers and states that the page shows. Charts and statistics have their own."""
 
 from __future__ import annotations
 
@@ -77,3 +77,27 @@ IN_TABLE: Mapping[str, str] = {
     "so its small elements do not show underflow in fp16.",
 }
 """What the table of parameters says of a statistic whose cells differ from its values."""
+
+STATUSES = {
+    "running": ("●", "The server is receiving steps."),
+    "finished": ("✓", "The training process ended normally."),
+    "crashed": ("✕", "The process exited unexpectedly."),
+    "silent": ("◌", "No step for longer than usual, and the process has not reported its end."),
+}
+"""A sign and a meaning."""
+
+SEVERITIES = {"healthy": "✓", "notice": "○", "warning": "▲", "critical": "■"}
+
+SCOPES = {
+    "read": "See runs, charts and this page",
+    "ingest": "Send records; rename, archive and delete your own runs",
+    "admin": "Change all runs, and create tokens",
+}
+
+SETTINGS = {
+    "init_scale": "initial loss scale",
+    "growth_factor": "factor of each growth",
+    "backoff_factor": "factor of each back-off after an overflow",
+    "growth_interval": "steps without an overflow before the scale grows",
+}
+"""What a policy's settings are."""

@@ -11,6 +11,7 @@ from typing import Any
 from ampmon_server.client.answers import GOING_ON, RECOMMENDED
 from ampmon_server.model.notices import NO_UPDATE, STOP
 from ampmon_server.model.readouts import number, readouts
+from ampmon_server.model.terms import SEVERITIES
 from ampmon_server.model.words import (
     NONE,
     count,
@@ -24,7 +25,6 @@ from ampmon_server.queries.merged_skips import NAMED
 from ampmon_server.report.data import SCALERS_MAX, ReportChart, ReportData
 
 
-SHAPES = {None: "✓", "notice": "○", "warning": "▲", "critical": "■"}
 CULPRITS = 3
 """At most this many culprits of a skip are named."""
 OPEN_MAX = 20
@@ -68,7 +68,7 @@ def _answer(updates: int, diagnosis: dict[str, Any]) -> str:
 
 def _verdict(severity: str | None) -> str:
     word = severity or "healthy"
-    return f"<span class='badge verdict' data-severity='{word}'><span>{SHAPES[severity]}</span> {word}</span>"
+    return f"<span class='badge verdict' data-severity='{word}'><span>{SEVERITIES[word]}</span> {word}</span>"
 
 
 def _notices(report: ReportData) -> str:

@@ -14,7 +14,7 @@ from ampmon_server.http.problems import problem
 from ampmon_server.http.routes.answers import content_answer, file_answer
 from ampmon_server.model.parameter_statistics import STATISTICS
 from ampmon_server.model.readouts import RECORDING, TRAINING
-from ampmon_server.model.terms import IN_TABLE, TERMS
+from ampmon_server.model.terms import IN_TABLE, SCOPES, SEVERITIES, STATUSES, TERMS
 from ampmon_server.pages import assets, documentation
 from ampmon_server.store import NotFound
 
@@ -52,9 +52,16 @@ def _declared() -> str:
         }
         for name, each in STATISTICS.items()
     }
-    terms = {name: each._asdict() for name, each in TERMS.items()}
-    numbers = {"training": TRAINING, "recording": RECORDING}
-    declared = {"charts": charts, "statistics": statistics, "terms": terms, "numbers": numbers}
+    choices = ["name", "smooth", "y", "baseline"]
+    declared = {
+        "charts": {**charts, "logged": {"tab": None, "choices": choices, "sampled": False}},
+        "statistics": statistics,
+        "terms": {name: each._asdict() for name, each in TERMS.items()},
+        "numbers": {"training": TRAINING, "recording": RECORDING},
+        "statuses": STATUSES,
+        "severities": SEVERITIES,
+        "scopes": SCOPES,
+    }
     return orjson.dumps(declared).decode()
 
 
