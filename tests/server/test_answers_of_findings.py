@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+from msgspec.structs import replace
+
 from ampmon.wire import Finding
-from ampmon_server.model.notices import answer_of, keys_of
+from ampmon_server.model.notices import answer_of, keys_of, where_of
 
 
 def finding(title: str, severity: str = "warning", scaler: str = "g") -> Finding:
@@ -30,3 +33,18 @@ def test_what_needs_nothing_done_is_said_in_a_line() -> None:
     assert answer_of([notice, notice], 1) == "Healthy · 2 notices"
     assert answer_of([], 0) == answer_of([notice], 0) == "No steps recorded yet."
     assert answer_of([warning, notice], 1) == answer_of([warning], 0) == "w"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "several", "words"),
+    [
+        ((), False, ""),
+        ((), True, "Scaler `g`"),
+        (("a.w", "b"), False, "In `a.w`, `b`"),
+        (("a.w",), True, "Scaler `g` · in `a.w`"),
+        (tuple("abcdef"), False, "In `a`, `b`, `c`, `d`, `e` and 1 more parameter"),
+    ],
+)
+def test_a_finding_names_its_place(parameters: tuple[str, ...], several: bool, words: str) -> None:
+    """Up to five parameters are named, and the scaler only if the run has several."""
+    assert where_of(replace(finding("f"), parameters=parameters), several) == words

@@ -3,11 +3,9 @@
 import { mayChange } from "./account.js";
 import { alertLine, hour, wordOf } from "./alerts.js";
 import { succeeded } from "./browser.js";
-import { codeBlock, copyButton, dotted, h, html, keyed, mark, nothing, render, verdictBadge, withCode } from "./dom.js";
+import { codeBlock, copyButton, h, html, keyed, mark, nothing, render, verdictBadge, withCode } from "./dom.js";
 import { plural, steps, unquoted } from "./format.js";
 import { get, pathOf, send, urlOf } from "./server.js";
-
-const NAMED = 5;
 
 export class Findings {
   element = h("details", { class: "findings" });
@@ -86,16 +84,14 @@ export class Findings {
 
   /** @param {Finding} finding @param {Alert | null} alert */
   #entry(finding, alert) {
-    const { severity, title, explanation, stop, fix, second, rule } = finding;
+    const { severity, title, explanation, stop, where, fix, second, rule } = finding;
     const range = stepsOf(finding);
-    const several = new Set(this.#run?.streams.map(({ scaler }) => scaler)).size > 1;
-    const where = whereOf(finding, several);
     return html`
       <summary>${verdictBadge(severity)}<span class="title">${withCode(title)}</span>${alarm(wordOf(alert))}</summary>
       ${alertLine(this.run, alert, this.onAlert)}
       <p>${withCode(explanation)}</p>
       ${stop && this.#going ? html`<p class="stop">Stop this run: it cannot recover.</p>` : nothing}
-      <p class="caption" ?hidden=${where.length === 0}>${where}</p>
+      <p class="caption" ?hidden=${!where}>${withCode(where)}</p>
       ${codeBlock(fix, fix && (second || "Recommended:"))}
       <p class="ways">
         ${copyButton(fix)}
@@ -125,14 +121,6 @@ export class Findings {
 /** @param {string} word the alert's state, or "" */
 function alarm(word) {
   return word ? html`<span class="alarm" data-alarm=${word}>${word}</span>` : nothing;
-}
-
-/** @param {Finding} finding @param {boolean} several whether the run has several scalers */
-function whereOf({ parameters, scaler }, several) {
-  const whose = several && scaler ? ["Scaler ", dotted(scaler)] : [];
-  const names = parameters.slice(0, NAMED).flatMap((name, index) => [index ? ", " : whose.length ? " · in " : "In ", dotted(name)]);
-  const rest = parameters.length - NAMED;
-  return [...whose, ...names, ...(rest > 0 ? [` and ${plural(rest, "more parameter")}`] : [])];
 }
 
 /** @param {Finding} finding @returns {Span | null} */

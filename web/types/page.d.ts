@@ -277,7 +277,8 @@ interface Finding {
   scaler: string;
   first_step: number | null;
   last_step: number | null;
-  parameters: string[];
+  /** Its scaler and parameters in words, with their names in backticks. */
+  where: string;
   figure: string;
   stop: boolean;
   second: string;

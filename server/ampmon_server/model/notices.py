@@ -12,6 +12,8 @@ from ampmon_server.model.words import count, plural
 
 NO_UPDATE = "No steps recorded yet."
 NO_PROBLEM = "No problems found."
+NAMED = 5
+"""At most this many parameters of a finding are named."""
 STOP = "Stop this run: it cannot recover."
 
 
@@ -43,6 +45,17 @@ def keys_of(findings: Sequence[Finding]) -> list[str]:
         seen[of] += 1
         keys.append(f"{of} {seen[of]}")
     return keys
+
+
+def where_of(finding: Finding, several: bool) -> str:
+    """Name a finding's parameters, and its scaler if the run has ``several``, with names in backticks."""
+    whose = f"Scaler `{finding.scaler}`" if several and finding.scaler else ""
+    if not finding.parameters:
+        return whose
+    named = ", ".join(f"`{name}`" for name in finding.parameters[:NAMED])
+    rest = len(finding.parameters) - NAMED
+    more = f" and {plural(rest, 'more parameter')}" if rest > 0 else ""
+    return f"{whose} · in {named}{more}" if whose else f"In {named}{more}"
 
 
 def failed_of(rules: Sequence[str]) -> Iterator[str]:

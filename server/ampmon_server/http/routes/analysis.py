@@ -22,7 +22,7 @@ from ampmon_server.http.routes.answers import tagged_json
 from ampmon_server.http.routes.parameters import ParameterName, StreamNumber, setting
 from ampmon_server.http.service import OF_OWN_RUN, OF_RUN, ServiceDependency
 from ampmon_server.model.case import Case
-from ampmon_server.model.notices import answer_of, keys_of, notices_of
+from ampmon_server.model.notices import answer_of, keys_of, notices_of, where_of
 from ampmon_server.queries.whatif_reader import measured, recommended, simulator_of, tried
 from ampmon_server.store import NotFound
 
@@ -38,11 +38,12 @@ def show_diagnosis(run_id: UUID, request: Request, service: ServiceDependency) -
     ``notices`` are what to know before trusting the run: data that is missing, a monitor that failed. ``measurement``
     is null if the script allows none. Else ``asked`` is when a pending one was requested, or null, and ``rules`` are
     the findings that it is about. ``answer`` is the verdict in one line for a run with as many ``updates``. A finding's
-    ``key`` stays while its numbers change.
+    ``key`` stays while its numbers change, and ``where`` has its scaler and parameters in words.
     """
     case = service.store.case(run_id)
     diagnosis = diagnose(case, service.settings.thresholds)
     run = service.store.run(run_id)[0]
+    several = len({each["scaler"] for each in run.streams}) > 1
     gaps_found = any(each.rule == "telemetry_gaps" for each in diagnosis.findings)
     answer = {
         "run_id": case.run_id,
@@ -52,7 +53,7 @@ def show_diagnosis(run_id: UUID, request: Request, service: ServiceDependency) -
         "answer": answer_of(diagnosis.findings, run.updates),
         "updates": run.updates,
         "findings": [
-            {**msgspec.structs.asdict(each), "key": key}
+            {**msgspec.structs.asdict(each), "key": key, "where": where_of(each, several)}
             for each, key in zip(diagnosis.findings, keys_of(diagnosis.findings), strict=True)
         ],
         "failed": sorted(diagnosis.failed),
