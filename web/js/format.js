@@ -67,11 +67,7 @@ export function ago(seconds) {
 
 /** A local date and time with its zone. @type {(us: number, locale?: string, zone?: string) => string} */
 export function moment(time, locale, zone) {
-  return new Date(time / 1000).toLocaleString(locale, {
-    ...{ year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" },
-    timeZoneName: "short",
-    ...(zone ? { timeZone: zone } : {}),
-  });
+  return new Date(time / 1000).toLocaleString(locale, { dateStyle: "medium", timeStyle: "long", timeZone: zone });
 }
 
 /** A local date and time, to the second. @param {number} time microseconds since the epoch */

@@ -1,6 +1,6 @@
 // Ranges of x and of rows: what a drag, a button, a growing run or a screen asks for. Pure, but for the search for skips.
 
-import { count, duration, plural } from "./format.js";
+import { duration, plural } from "./format.js";
 import { get } from "./server.js";
 
 export const MINUTE_MS = 60_000;
@@ -93,11 +93,6 @@ export function asked(view, end, pause) {
 export function pauseWords(pause, end, now) {
   const more = Math.max(0, (end?.updates ?? 0) - pause.updates);
   return `Paused ${duration((now - pause.since) / 1000)} ago; ${more === 0 ? "no new steps" : plural(more, "new step")} since`;
-}
-
-/** @param {number} newest */
-export function followWords(newest) {
-  return `Following the newest ${count(newest)} steps`;
 }
 
 /** The first row to draw, and the one after the last. In pixels: `top` is the first row's place on the screen, `height`

@@ -28,7 +28,7 @@ const KEYS = {
 
 export class Run {
   element = h("article", { class: "run" });
-  #recording = h("div");
+  #recording = h("section", { class: "recording", "aria-label": "Recording" });
   /** @type {Detail | null} */
   #run = null;
   #ownSteps = false;
@@ -155,13 +155,14 @@ export class Run {
     const words = typeof description === "string" ? description : nothing;
     // A single rank has nothing to be compared with.
     if (run) this.charts.panel("ranks").element.hidden = run.ranks < 2;
-    render(recording(run), this.#recording);
+    render(html`${tiles("recording", run)}<p class="caption">${run?.advice}</p>`, this.#recording);
+    this.#recording.toggleAttribute("data-lost", Boolean(run?.lost_records));
     renderForm(
       html`
         <header>
           <h1 dir="auto">${run?.name ?? "…"}</h1>
           <p role="status" class="state">${run && badge(run.status)}</p>
-          ${health(run, () => this.#open("system"))}
+          <button type="button" class="quiet health" ?data-lost=${run?.lost_records} @click=${() => this.#open("system")}>${run?.recording}</button>
           ${run?.choices.map((choice) => this.#choice(run, choice))}
           <p class="about">${about}</p>
           ${run && runActions(run, this.#again, () => this.host.go({ page: "list", filters: {} }))}
@@ -313,19 +314,6 @@ function tile(key, name, number) {
     ><dd><button type="button" title="Copy it with all digits" ?disabled=${number?.exact === null} @click=${again}>${age}</button></dd
     ><dd class="more">${number?.more}</dd>
   </div>`;
-}
-
-/** A button with the state of the recording. @type {(run: Detail | null, onOpen: () => void) => TemplateResult} */
-function health(run, onOpen) {
-  return html`<button type="button" class="quiet health" ?data-lost=${run?.lost_records} @click=${onOpen}>${run?.recording}</button>`;
-}
-
-/** The numbers of the recording. @param {Detail | null} run */
-function recording(run) {
-  return html`<section class="recording" aria-label="Recording" ?data-lost=${run?.lost_records}>
-    ${tiles("recording", run)}
-    <p class="caption">${run?.advice}</p>
-  </section>`;
 }
 
 /** @param {Summary} run */

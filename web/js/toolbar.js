@@ -3,7 +3,7 @@
 import { AXES } from "./address.js";
 import { html, select } from "./dom.js";
 import { count, steps } from "./format.js";
-import { FOLLOWED, followWords } from "./range.js";
+import { FOLLOWED } from "./range.js";
 
 /** @type {[Command, string, string][]} */
 const MOVES = [
@@ -64,7 +64,7 @@ export function isWhole({ start, stop, follow }) {
 
 /** @param {View} view */
 function shownWords({ start, stop, x, follow }) {
-  if (follow !== null) return followWords(follow);
+  if (follow !== null) return `Following the newest ${count(follow)} steps`;
   if (x === "time") return "Showing a time range";
   const words = stop === null ? `from step ${count(start ?? 0)} on` : steps(start ?? 0, stop - 1);
   return `Showing ${x === "user" ? "logged " : ""}${words}`;
