@@ -201,7 +201,7 @@ def _words(server: ApiClient, run_id: str) -> str:
     parts += [
         f"{each.severity}: {each.title}\n{textwrap.indent(_fix(each), '    ')}".rstrip()
         for each in map(plain_finding, diagnosed.findings)
-    ] or [diagnosed.verdict if run.updates else "no step yet"]
+    ] or [diagnosed.verdict if run.updates else "no steps recorded"]
     where = "No server is running. For the live page, start: ampmon serve"
     if server.page is not None:
         where = (

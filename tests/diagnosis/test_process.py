@@ -200,7 +200,7 @@ def test_effective_training_is_said_in_one_sentence():
     assert training.share == 0.941
     assert training.sentence.startswith("941 of 1\u202f000 steps applied (94.1\u202f%); 59 skipped")
     assert training.sentence.endswith("the scheduler is 12 steps ahead.")
-    assert effective(case()).sentence == "No step yet."
+    assert effective(case()).sentence == "No steps recorded."
 
 
 def test_updates_of_several_scalers_are_no_batches():

@@ -83,7 +83,7 @@ def test_an_empty_chart_says_why() -> None:
         scale(of, view)["layout"]["meta"]["empty"]
         for of, view in ((none, View()), (some, View(5, 10)), (off, View()))
     ]
-    assert "No step yet" in reasons[0]
+    assert "No steps recorded" in reasons[0]
     assert reasons[1] == "No step in steps 5 – 9. Show the whole run, or zoom out."
     assert "disabled" in reasons[2]
 

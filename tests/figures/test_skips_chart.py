@@ -36,8 +36,8 @@ def test_a_run_without_skips_says_so() -> None:
 
 
 def test_an_empty_chart_says_why() -> None:
-    """Without updates the chart says that there is no step yet."""
-    assert "No step yet" in skips(made.source(), View())["layout"]["meta"]["empty"]
+    """Without updates the chart says that no steps are recorded."""
+    assert "No steps recorded" in skips(made.source(), View())["layout"]["meta"]["empty"]
 
 
 def test_a_bar_says_its_steps_and_its_share() -> None:

@@ -84,4 +84,4 @@ def test_where_each_update_is_drawn_alone_the_middle_is_told() -> None:
 
 def test_an_update_without_a_time_is_no_zero() -> None:
     """A run whose only update has no duration says that no time is known."""
-    assert "No step time yet" in timing(_source([-1], [-1]), View())["layout"]["meta"]["empty"]
+    assert "No step time:" in timing(_source([-1], [-1]), View())["layout"]["meta"]["empty"]

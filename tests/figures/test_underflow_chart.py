@@ -113,7 +113,7 @@ def test_an_empty_chart_says_why() -> None:
     """No samples, no samples in view and samples without elements have different reasons."""
     series = made.updates([1.0] * 20)
     for of, view, words in (
-        (made.source(series), View(), "No gradient sampled yet"),
+        (made.source(series), View(), "No gradient sampled"),
         (made.source(series, _one().gradients), View(5, 8), "No sampled gradient in steps 5 – 7"),
         (made.source(series, made.gradients([0])), View(), "hold no elements"),
     ):

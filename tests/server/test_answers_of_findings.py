@@ -31,7 +31,7 @@ def test_what_needs_nothing_done_is_said_in_a_line() -> None:
     notice, warning = finding("n", "notice"), finding("w")
     assert answer_of([], 1) == "No problems found."
     assert answer_of([notice, notice], 1) == "Healthy · 2 notices"
-    assert answer_of([], 0) == answer_of([notice], 0) == "No steps recorded yet."
+    assert answer_of([], 0) == answer_of([notice], 0) == "No steps recorded."
     assert answer_of([warning, notice], 1) == answer_of([warning], 0) == "w"
 
 

@@ -180,7 +180,7 @@ def test_a_name_that_no_run_logged_is_the_one_that_is_shown(
     meta = client.get(ask).json()["layout"]["meta"]
     assert (meta["title"], meta["choices"][0]["chosen"]) == ("accuracy", "accuracy")
     assert meta["choices"][0]["options"] == [["loss", "loss"], ["accuracy", "accuracy"]]
-    assert meta["empty"] == "None of these runs has logged it yet."
+    assert meta["empty"] == "None of these runs has logged it."
 
 
 def test_without_a_baseline_there_is_no_distance(client: TestClient, pair: list[str]) -> None:

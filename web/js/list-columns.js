@@ -54,7 +54,7 @@ function nameOf({ run, chosen }) {
 function sparkline(line) {
   const words = line ? `Scale ${line.words}` : nothing;
   return html`<span class="sparkline" title=${words}>
-    <svg viewBox="0 0 96 24" role="img" class="spark" aria-label=${line ? words : "Scale: no history yet"}>
+    <svg viewBox="0 0 96 24" role="img" class="spark" aria-label=${line ? words : "Scale: no history"}>
       <path class="line" d=${line?.path ?? nothing}></path>
       <path class="skips" d=${line?.skips || nothing}></path>
     </svg>

@@ -74,7 +74,7 @@ export class Parameters extends Ledger {
   }
 
   async #fetch() {
-    if (!this.#sampled) return { rows: [], more: "", words: "No gradient sampled yet." };
+    if (!this.#sampled) return { rows: [], more: "", words: "No gradient sampled." };
     const asked = this.#query;
     const sampled = /** @type {Sampled} */ (await get(`${this.path}/parameters?${asked}`));
     if (asked !== this.#query) return null;

@@ -172,7 +172,7 @@ export function skipLedger(path, charts) {
 
 /** @type {(path: string, charts: Charts) => Ledger<HappenedEvent>} */
 export function eventLedger(path, charts) {
-  const none = "No event yet. Starts, ends and manual changes are listed here.";
+  const none = "No events. Starts, ends and manual changes are listed here.";
   return stepLedger(charts, {
     name: "events",
     title: "Events",

@@ -46,7 +46,7 @@ from ampmon_server.model.aggregates.gradients import SHARES as CLASSES
 from ampmon_server.model.words import count, percent, power, steps
 
 
-NO_UPDATE = "None of these runs has a step yet."
+NO_UPDATE = "None of these runs has a step."
 OFF_GRID = "because they have no finite fp16-representable gradient"
 ROW, LOW_ROW = 32, 20
 """Pixels for each run in the rug of skips: for up to eight runs, and for more."""
@@ -141,7 +141,7 @@ def fate(runs: Sequence[Compared], view: View) -> Figure | str:
     notes = without(OFF_GRID, [run for run, of in found if of.side == "off"])
     notes += left_out(runs, [run for run, _ in found], view, "sample")
     if not judged:
-        none = nothing_of(runs, view, "sample", "No gradient of these runs is sampled yet.")
+        none = nothing_of(runs, view, "sample", "No gradient of these runs was sampled.")
         return notes.strip() if found else none
     height = tall(len(judged), 400, panels=2)
     traces: list[Trace] = []

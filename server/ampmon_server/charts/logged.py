@@ -70,7 +70,7 @@ def logged(runs: Sequence[Compared], view: View) -> Figure | str:
         dict.fromkeys(name for run in runs for name in (*run.source.logged, *run.source.scalars))
     )
     if not names:
-        return 'Nothing is logged yet. Call ampmon.log({"loss": loss}).'
+        return 'Nothing was logged. Call ampmon.log({"loss": loss}).'
     name = next((name for run in runs for name in run.source.scalars), names[0])
     if view.smooth is None:
         longest = max((len(run.source.scalars.get(name, ())) for run in runs), default=0)
@@ -78,7 +78,7 @@ def logged(runs: Sequence[Compared], view: View) -> Figure | str:
     meta = {"title": name, "choices": _choices(names, name, view)}
     drawn, frame = _lines(runs, name, view)
     if not drawn:
-        why = nothing_of(runs, view, "value", "None of these runs has logged it yet.")
+        why = nothing_of(runs, view, "value", "None of these runs has logged it.")
         return empty(why, **meta)
     beneath = [line.beneath for line in drawn if line.beneath]
     axis = reaching(np.concatenate([line.value for line in (*beneath, *drawn)]), view)

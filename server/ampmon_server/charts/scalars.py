@@ -64,12 +64,12 @@ def scalars(window: Window) -> Figure | str:
     """Draw at most four points per pixel column of each name, with all its extremes. NaN and infinities are marked."""
     source, view = window.source, window.view
     if not source.scalars:
-        words = 'Nothing is logged yet. Call ampmon.log({"loss": loss, "lr": lr}).'
+        words = 'Nothing was logged. Call ampmon.log({"loss": loss, "lr": lr}).'
         return empty(words, absent=view.stacked)
     x_of = {name: axis_of(source, name, view) for name in source.scalars}
     drawn = {name: in_view(cells, x_of[name], view) for name, cells in source.scalars.items()}
     if not any(len(cells) for cells in drawn.values()):
-        return nothing_here(view, "value", "No value yet.")
+        return nothing_here(view, "value", "No value.")
     # Charts of a run show the same stretch of x, that of its updates.
     shared = window if len(window.updates) else window.around(list(drawn.values()))
     traces: list[Trace] = []

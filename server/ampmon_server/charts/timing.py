@@ -49,7 +49,7 @@ def timing(window: Window) -> Figure | str:
     timed = cells[(cells["timed"] > 0) & (cells["duration_ns"] > 0)]
     measured = cells[cells["memory_peak"] > 0]
     if not len(timed) and not len(measured):
-        return "No step time yet: it is measured from the second step of a process on."
+        return "No step time: it is measured from the second step of a process on."
     traces = _times(timed, window) if len(timed) else []
     below: dict[str, Any] = {}
     if both := len(measured) > 0:

@@ -10,7 +10,7 @@ from ampmon.wire import Finding
 from ampmon_server.model.words import count, plural
 
 
-NO_UPDATE = "No steps recorded yet."
+NO_UPDATE = "No steps recorded."
 NO_PROBLEM = "No problems found."
 NAMED = 5
 """At most this many parameters of a finding are named."""

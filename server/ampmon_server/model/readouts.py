@@ -158,7 +158,7 @@ def _newest(run: Mapping[str, Any]) -> Readout:
     )
     more = "" if step is None else steps(step, step)
     since = time if run["updates"] else None
-    return Readout("none yet", more, exact and exact.replace("+00:00", "Z"), since)
+    return Readout("none", more, exact and exact.replace("+00:00", "Z"), since)
 
 
 def _share(share: float | None, error: float | None = None) -> str:

@@ -31,7 +31,7 @@ _advice: WeakKeyDictionary[Store, Recent[Recommended]] = WeakKeyDictionary()
 _samples: WeakKeyDictionary[Store, Recent[NewestSamples]] = WeakKeyDictionary()
 _simulators: WeakKeyDictionary[Store, Recent[Simulator]] = WeakKeyDictionary()
 
-NONE = "no sampled fp16-representable gradient is finite yet"
+NONE = "no sampled fp16-representable gradient is finite"
 
 
 @dataclass(frozen=True, slots=True)

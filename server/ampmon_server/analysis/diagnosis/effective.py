@@ -63,7 +63,7 @@ def _batch(config: Mapping[str, Any]) -> int | None:
 
 def _sentence(case: Case, counted: int, each: int | None) -> str:
     if not case.updates:
-        return "No step yet." if case.status == "running" else "No steps were made."
+        return "No steps recorded." if case.status == "running" else "No steps were made."
     whose = " of all scalers" if _scalers(case) > 1 else ""
     said = f"{count(counted)} of {plural(case.updates, 'step')}{whose} applied"
     said += f" ({percent(counted / case.updates)})"

@@ -101,7 +101,7 @@ def why_no_updates(window: Window) -> str:
     return nothing_here(
         window.view,
         "step",
-        "No step yet. The first arrives when training calls scaler.step() and scaler.update().",
+        "No steps recorded. The first arrives when training calls scaler.step() and scaler.update().",
     )
 
 
@@ -116,6 +116,6 @@ def why_no_samples(window: Window) -> str:
     return nothing_here(
         window.view,
         "sampled gradient",
-        "No gradient sampled yet. ampmon samples at least every 128 steps and after each change of the scale; "
+        "No gradient sampled. ampmon samples at least every 128 steps and after each change of the scale; "
         "Config(every=1) samples every step. Streams of ampmon.stream have no gradients.",
     )

@@ -122,7 +122,7 @@ def skipped_of(run: SummaryAnswer) -> str:
 def underflow_of(run: SummaryAnswer) -> str:
     """Format the fractions of the gradient that are subnormal or zero in fp16, in the newest sample."""
     if run.subnormal_fraction is None:
-        return "no gradient sampled yet"
+        return "no gradient sampled"
     words = f"{percent(run.subnormal_fraction)} subnormal"
     if run.zero_fraction is not None:
         words += f", {percent(run.zero_fraction)} zero"
