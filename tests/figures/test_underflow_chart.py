@@ -167,6 +167,13 @@ def test_what_was_flushed_is_an_estimate_within_bounds() -> None:
     )
 
 
+def test_where_nothing_was_flushed_the_caption_says_none() -> None:
+    """An estimate of exactly nothing, with no bounds, is a sentence without numbers, and no line."""
+    figure = underflow(_flushed([8.0, 8.0, 4.0], low=0.0, estimate=0.0, high=0.0), View())
+    assert figure["layout"]["meta"]["caption"].endswith(" fp16 flushed none of the zeros.")
+    assert made.traces(figure, name="flushed") == []
+
+
 def test_what_is_not_known_of_flushed_zeros_is_said() -> None:
     """If flushed zeros cannot be estimated, the caption says why and nothing is drawn."""
     known = _flushed([8.0, 4.0], small=0.001)

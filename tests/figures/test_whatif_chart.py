@@ -69,7 +69,7 @@ def test_what_comes_back_is_no_more_than_was_zero() -> None:
 
 
 def test_the_whole_chart_is_as_it_is_told() -> None:
-    """The chart marks today's scale, the limit and the chosen scale, and gives the code for the chosen one."""
+    """The chart marks the newest sample's scale, the limit and the chosen scale, and gives the chosen one's code."""
     figure = whatif(_source(level=4), View())
     layout = figure["layout"]
     assert layout["meta"] == {
@@ -92,13 +92,13 @@ def test_the_whole_chart_is_as_it_is_told() -> None:
         ],
         "slider": {"low": -8, "high": 32, "value": 4},
         "sentence": "At 2⁴: nothing flushed to zero, 10 – 10.1\u202f% subnormal, no overflow, "
-        "10.0 bits of headroom. Today, at 2¹⁰: nothing flushed to zero, 10\u202f% subnormal, no overflow, "
-        "4.0 bits of headroom.",
+        "10.0 bits of headroom. In the newest finite sample, at 2¹⁰: nothing flushed to zero, 10\u202f% subnormal, "
+        "no overflow, 4.0 bits of headroom.",
         "standing": "Alternative: no finding recommends a change.",
         "code": "scaler = ampmon.GradScaler(init_scale=2.0**4)  # init_scale was 65536",
     }
     assert [each["text"] for each in layout["annotations"]] == [
-        "today: 2<sup>10</sup>",
+        "newest sample: 2<sup>10</sup>",
         "limit: 2<sup>12</sup>",
         "chosen: 2<sup>4</sup>",
     ]
@@ -109,7 +109,7 @@ def test_the_whole_chart_is_as_it_is_told() -> None:
 
 
 def test_without_a_choice_the_recommended_scale_is_shown() -> None:
-    """The slider starts at the recommended scale, or else at today's, and the code is left to the findings."""
+    """The slider starts at the recommended scale, or else at the sample's, and the code is left to the findings."""
     advised = Recommended("code", {"init_scale": 2.0**6})
     for recommended, level, standing in (
         (advised, 6, "Recommended: the findings show the code."),
@@ -128,15 +128,19 @@ def test_without_a_choice_the_recommended_scale_is_shown() -> None:
 
 
 def test_another_format_is_told_beside_fp16() -> None:
-    """bf16 has no limit mark and its own code. E4M3 has no code, and its sentence also gives fp16's result today."""
+    """bf16 has no limit mark and its own code. E4M3 has no code, and its sentence also gives fp16's result there."""
     bf16, e4m3 = (whatif(_source(format=name), View())["layout"] for name in ("bf16", "e4m3"))
     assert bf16["meta"]["code"].startswith("with torch.autocast(device_type, dtype=torch.bfloat16)")
-    assert [each["text"] for each in bf16["annotations"]] == ["today, chosen: 2<sup>10</sup>"]
+    assert [each["text"] for each in bf16["annotations"]] == [
+        "newest sample, chosen: 2<sup>10</sup>"
+    ]
     assert bf16["meta"]["sentence"].startswith(
         "At 2¹⁰ in bf16: nothing flushed to zero, nothing subnormal, no overflow"
     )
     assert e4m3["meta"]["code"] == ""
-    assert "Today, at 2¹⁰ in fp16: nothing flushed" in e4m3["meta"]["sentence"]
+    assert (
+        "In the newest finite sample, at 2¹⁰ in fp16: nothing flushed" in e4m3["meta"]["sentence"]
+    )
 
 
 def test_one_parameter_is_named_and_nothing_is_said_of_none() -> None:
@@ -169,8 +173,11 @@ def test_a_share_too_small_to_draw_and_a_scale_beyond_the_chart_are_said() -> No
     histogram[[-15 - EXPONENT_MIN, -EXPONENT_MIN]] = 1e-8, 0.5
     asked = ScaleSource(Gradient(-13, histogram, 0.0, 2.0), None, 0, 0, level=-8)
     layout = whatif(Source(updates.empty(), gradients.empty(), scales=asked), View())["layout"]
-    assert "Today, at 2⁻¹³: beyond the scales shown." in layout["meta"]["sentence"]
-    assert not [each for each in layout["annotations"] if "today" in each["text"]]
+    assert (
+        "In the newest finite sample, at 2⁻¹³: beyond the scales shown."
+        in layout["meta"]["sentence"]
+    )
+    assert not [each for each in layout["annotations"] if "newest sample" in each["text"]]
     asked = replace(asked, gradient=replace(asked.gradient, level=4), level=4)
     layout = whatif(Source(updates.empty(), gradients.empty(), scales=asked), View())["layout"]
     assert "less than 0.0001\u202f% subnormal" in layout["meta"]["sentence"]

@@ -281,7 +281,9 @@ def test_a_chart_without_data_says_why(reader: Reader) -> None:
     """
     run = PostedRun(reader.server)
     reader.open(f"#{run.path}")
-    reader.wait("the reason", lambda: "No steps recorded" in reader.text("[data-figure=scale] .empty"))
+    reader.wait(
+        "the reason", lambda: "No steps recorded" in reader.text("[data-figure=scale] .empty")
+    )
     run.updates(3, sampled=False)
     reader.wait("the chart", reader.points)
     reader.wait(

@@ -28,24 +28,24 @@ def test_a_scale_is_tried_with_a_slider(reader: Reader) -> None:
     run.updates(20)
     reader.show(run)
     _shown(reader, "whatif")
-    reader.wait("today's", lambda: "today, chosen" in str(_labels(reader)))
-    today = int(reader.ask("document.querySelector('.whatif input').value"))
+    reader.wait("the sample's", lambda: "newest sample, chosen" in str(_labels(reader)))
+    newest = int(reader.ask("document.querySelector('.whatif input').value"))
     assert not reader.page.locator(f"{PART} .code").is_visible()
 
     slider = reader.page.locator(f"{PART} input")
     slider.focus()
     for _ in range(3):
         slider.press("ArrowLeft")
-    tried = two_to(today - 3)
+    tried = two_to(newest - 3)
     reader.wait("the sentence", lambda: reader.text(".sentence").startswith(f"At {tried}: "))
-    assert "Today, at 2¹⁶: " in reader.text(".sentence")
+    assert "In the newest finite sample, at 2¹⁶: " in reader.text(".sentence")
     readout = "[data-figure=whatif] .readout"
     reader.wait("the shares there", lambda: tried in reader.text(readout))
     assert reader.text(f"{PART} .code .caption") == "Alternative: no finding recommends a change."
     assert reader.text(f"{PART} code").startswith(
-        f'scaler = torch.amp.GradScaler("cpu", init_scale=2.0**{today - 3})'
+        f'scaler = torch.amp.GradScaler("cpu", init_scale=2.0**{newest - 3})'
     )
-    assert f"whatif_scale={today - 3}" in reader.ask("location.hash")
+    assert f"whatif_scale={newest - 3}" in reader.ask("location.hash")
 
     reader.figure("whatif").locator("select").select_option("bf16")
     reader.wait("bf16", lambda: "bfloat16" in reader.text(f"{PART} code"))

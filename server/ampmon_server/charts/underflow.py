@@ -104,8 +104,8 @@ def underflow(window: Window) -> Figure | str:
     held, *lines = [_line(fate, of, judged, floor) for fate, of in points.items()]
     bands = [_band(fate, judged, floor) for fate in drawn if _has_band(fate, judged)]
     gone = source.flushed if judged.side == "on" else None
-    if gone is not None and not gone.plausible:
-        gone = None  # the data moved the zeros, not the scale
+    if gone is not None and not (gone.plausible and gone.high):
+        gone = None  # the data moved the zeros, not the scale, or there are none to draw
     if gone is not None:
         lines += _flushed(gone, judged, floor)
     gone_caption = _flushed_caption(source.flushed, judged) if source.newest else ""
@@ -236,6 +236,8 @@ def _flushed_caption(gone: Flushed | None, judged: JudgedGradients) -> str:
         return ""
     if gone is None:
         why = "no change of the scale has samples on both sides"
+    elif gone.plausible and not gone.high:
+        return " fp16 flushed none of the zeros."
     elif gone.plausible:
         return f" fp16 flushed some of the zeros: an estimated {_estimate(gone)} of all elements."
     else:

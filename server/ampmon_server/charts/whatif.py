@@ -42,6 +42,9 @@ HEADROOM = 1.0
 FLOOR = -6.0
 """log10 of the least share on the axis, one in a million. A share of zero is drawn here."""
 
+_SAMPLE = "the newest finite sample"
+"""Its scale may be far from the current one: while every step overflows, no new sample is finite."""
+
 _FP16, _BF16 = FP16.name.lower(), BF16.name.lower()
 
 _HATCH = {"shape": "/", "size": 4, "solidity": 0.2}
@@ -88,8 +91,8 @@ LOSSES = (
         "activations are larger than those of weights and overflow first, so the real limit lies lower.",
         "band": "From the least to the most that the histograms allow, widened by the measured error of such "
         "estimates: 95 % of 3136 pairs of scales lie within.",
-        "measured": "A dot marks today's scale, where nothing is estimated. The lines are estimates for other scales, "
-        "and may miss the dot.",
+        "measured": "A dot marks the scale of the newest finite sample, where nothing is estimated. The lines are "
+        "estimates for other scales, and may miss the dot.",
         "headroom": "Bits between the largest value seen and the format's largest number.",
         "limit": f"The largest power of two that leaves {HEADROOM:.0f} bit of headroom.",
         "recommended": "The scale that the run's recommendation sets.",
@@ -129,12 +132,12 @@ def whatif(window: Window) -> Figure | str:
 
 @dataclass(frozen=True, slots=True)
 class _Marks:
-    """The powers of two to mark: today's, the limit and the recommended one, None if there is no such scale.
+    """The powers of two to mark: the newest finite sample's, the limit and the recommended one, None if there is none.
 
-    ``chosen`` is the reader's choice, else the recommended scale, else today's.
+    ``chosen`` is the reader's choice, else the recommended scale, else the sample's.
     """
 
-    today: int
+    newest: int
     limit: int | None
     recommended: int | None
     chosen: int
@@ -143,29 +146,34 @@ class _Marks:
 
     @classmethod
     def of(cls, asked: ScaleSource) -> _Marks:
-        today, into = asked.gradient.level, FORMATS[asked.format]
+        newest, into = asked.gradient.level, FORMATS[asked.format]
         limit = round(math.log2(best(asked.gradient, asked.gone, HEADROOM, into).scale))
         scale = asked.recommended.setting.get("init_scale", 0.0)
         fits = asked.format == _FP16 and asked.parameter is None and scale > 0
         advised = round(math.log2(scale)) if fits else None
-        chosen = next(each for each in (asked.level, advised, today) if each is not None)
+        chosen = next(each for each in (asked.level, advised, newest) if each is not None)
         return cls(
-            today,
+            newest,
             limit if limit in LEVELS and asked.format != _BF16 else None,
             advised,
             min(max(chosen, LEVELS[0]), LEVELS[-1]),
-            today if asked.format == _FP16 else None,
+            newest if asked.format == _FP16 else None,
         )
 
     def drawn(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """Yield a line and a label for each mark. Labels are in rows, so that neighbours do not overlap."""
         at: dict[int, list[str]] = {}
-        for word in ("today", "limit", "recommended", "chosen"):
-            level = getattr(self, word)
+        marks = {
+            "newest sample": self.newest,
+            "limit": self.limit,
+            "recommended": self.recommended,
+            "chosen": self.chosen,
+        }
+        for word, level in marks.items():
             if level is not None and level in LEVELS:
                 at.setdefault(level, []).append(word)
         for row, (level, words) in enumerate(at.items()):
-            dash = "solid" if "today" in words else "dash" if "limit" in words else "dot"
+            dash = "solid" if level == self.newest else "dash" if "limit" in words else "dot"
             words_at = f"{', '.join(words)}: 2<sup>{level}</sup>"
             yield upright(level, "scale", dash, width=1.5), _label(level, words_at, row)
 
@@ -242,13 +250,13 @@ def _zeros(asked: ScaleSource) -> str:
         return ""
     known = _between(asked.gone.low, asked.gone.high)
     return (
-        f"{percent(asked.gradient.zeros)} of the values are zero today: fp16 flushed {known} of all values, "
+        f"{percent(asked.gradient.zeros)} of the values are zero there: fp16 flushed {known} of all values, "
         "the others are zero at any scale. "
     )
 
 
 def _sentence(asked: ScaleSource, shares: Curve, at: _Marks) -> str:
-    """Compare what the chosen scale loses with today's scale, and say if that is of one parameter only."""
+    """Compare what the chosen scale loses with the sample's scale, and say if that is of one parameter only."""
     words = _compared(asked, shares, at)
     if asked.parameter is None:
         return words
@@ -256,14 +264,14 @@ def _sentence(asked: ScaleSource, shares: Curve, at: _Marks) -> str:
 
 
 def _compared(asked: ScaleSource, shares: Curve, at: _Marks) -> str:
-    would, chosen, now = _losses_at(asked, shares, at.chosen), two_to(at.chosen), two_to(at.today)
+    would, chosen, now = _losses_at(asked, shares, at.chosen), two_to(at.chosen), two_to(at.newest)
     if asked.format != _FP16:
         in_fp16 = replace(asked, format=_FP16)
-        today = _losses_at(in_fp16, curve(asked.gradient, asked.gone, FP16), at.today)
-        return f"At {chosen} in {NAMES[asked.format]}: {would}. Today, at {now} in fp16: {today}."
-    if at.chosen == at.today:
-        return f"At {chosen}, as today: {would}."
-    return f"At {chosen}: {would}. Today, at {now}: {_losses_at(asked, shares, at.today)}."
+        newest = _losses_at(in_fp16, curve(asked.gradient, asked.gone, FP16), at.newest)
+        return f"At {chosen} in {NAMES[asked.format]}: {would}. In {_SAMPLE}, at {now} in fp16: {newest}."
+    if at.chosen == at.newest:
+        return f"At {chosen}, as in {_SAMPLE}: {would}."
+    return f"At {chosen}: {would}. In {_SAMPLE}, at {now}: {_losses_at(asked, shares, at.newest)}."
 
 
 def _losses_at(asked: ScaleSource, shares: Curve, level: int) -> str:
@@ -303,7 +311,7 @@ def _standing(asked: ScaleSource, at: _Marks) -> dict[str, str]:
     is_asked = asked.level is not None or at.recommended is not None
     if asked.parameter is None and asked.format == _BF16:
         code = "with torch.autocast(device_type, dtype=torch.bfloat16):  # needs no scaler"
-    elif asked.parameter is None and asked.format == _FP16 and is_asked and at.chosen != at.today:
+    elif asked.parameter is None and asked.format == _FP16 and is_asked and at.chosen != at.newest:
         line = f"scaler = ampmon.GradScaler(init_scale=2.0**{at.chosen})"
         code = in_settings_of(asked.policy, line)
     if not code:
