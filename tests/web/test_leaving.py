@@ -61,7 +61,7 @@ def test_a_run_that_is_not_there_is_said_to_be_on_its_own_page_alone(reader: Rea
     reader.wait("the words", lambda: "No such run" in reader.text("h1"))
     assert reader.page.title() == "No such run · ampmon"
     assert reader.text("#connection") == "Live"
-    reader.open(NOWHERE)
+    reader.page.get_by_role("link", name="All runs").click()
     reader.wait("the list", lambda: reader.page.title() == "Runs · ampmon")
 
 
