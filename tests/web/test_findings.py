@@ -42,6 +42,8 @@ def test_a_run_says_what_is_wrong_with_it(passer_by: Reader) -> None:
         assert finding[part] in shown
     assert reader.ask(f"document.querySelector('{FIRST} a').pathname") == "/findings/culprit_layer"
     assert reader.text(f"{FIRST} .code p") == "Recommended:"
+    assert reader.text(".findings").count(finding["title"]) == 1
+    assert reader.text(".findings > summary").startswith("1 finding")
     assert "85 of 90 steps applied" in reader.text(".findings").replace("\u202f", " ")
 
     reader.page.click(f"{FIRST} summary")

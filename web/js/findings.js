@@ -70,6 +70,7 @@ export class Findings {
           ${updates > 0 || severity !== null ? verdictBadge(severity) : nothing}
           <span class="answer">${withCode(answer)}</span>
           <span class="more">${more ? `and ${plural(more, "more finding")}` : ""}</span>
+          <span class="all">${plural(findings.length, "finding")}</span>
           ${alerts.some((alert) => wordOf(alert) === "firing") ? alarm("firing") : nothing}
         </summary>
         ${this.#list}
