@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from playwright.sync_api import expect
+
 from posted import PostedRun
 from web.reader import Reader
 
@@ -45,6 +47,11 @@ def _opened_by_a_click(reader: Reader) -> None:
     assert words == "Culprit in 1 skip, the newest at step 200"
     assert "Shape\n100 × 100, 10 000 elements" in reader.text(f"{DRAWER} .facts")
     assert reader.range("parameter") == reader.range()  # in line with the others
+    reader.page.locator(f"{DRAWER} .blamed button").click()
+    reader.wait("the step", lambda: "start=175&stop=225" in reader.ask("location.hash"))
+    expect(reader.figure("scale")).to_be_in_viewport()
+    reader.page.keyboard.press("0")
+    reader.page.locator(f"{DRAWER} h3").focus()
 
     reader.page.keyboard.press("Escape")
     reader.wait("the page without it", lambda: "parameter" not in reader.ask("location.hash"))

@@ -114,12 +114,10 @@ export class Drawer {
   /** @type {{sampled: Sampled | null, skips: FoundSkips | null} | null} */
   #read = null;
 
-  /** `onView` goes to a view without scrolling to the charts.
-   * @param {string} path the run's @param {Charts} charts @param {(view: View) => void} onView */
-  constructor(path, charts, onView) {
+  /** @param {string} path the run's @param {Charts} charts */
+  constructor(path, charts) {
     this.path = path;
     this.charts = charts;
-    this.onView = onView;
     this.panels = ["parameter", "histogram"].map((name) => charts.panel(name).element);
     this.onscreen = onscreen(this.element, () => void this.#fetch().catch(() => {}));
   }
@@ -177,7 +175,7 @@ export class Drawer {
     const steps = [...new Set(skips?.skips.map(({ step }) => step))];
     const many = `${skips?.next ? "more than " : ""}${plural(steps.length, "skip")}`;
     const buttons = steps.map((step, place) => {
-      const go = () => this.onView(about(this.charts.view, step));
+      const go = () => this.charts.go(about(this.charts.view, step));
       return html`${place ? ", " : ""}<button type="button" class="opens" @click=${go}>${count(step)}</button>`;
     });
     const blamed = [term("Culprit", TERMS["culprit"]), steps.length ? ` in ${many}, the newest at step ` : " in no skips.", buttons];

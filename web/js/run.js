@@ -49,7 +49,7 @@ export class Run {
     this.parameters = new Parameters(this.path, this.charts);
     this.nearestSkip = skipFinder(this.path);
     this.findings = new Findings(this.id, (finding, range) => this.#showFinding(finding, range), this.#again);
-    this.drawer = new Drawer(this.path, this.charts, (view) => this.#look(view));
+    this.drawer = new Drawer(this.path, this.charts);
     this.scales = new WhatIf(this.charts);
     this.window = new FormatWindow(this.charts);
     this.tabs = this.#tabs();
