@@ -210,7 +210,7 @@ def test_losses_of_many_runs_come_in_one_answer(client: TestClient) -> None:
     store.ingest(lost.batch(records))
     asked = [str(each.run_id) for each in (none, lost, Trainer())]
     answer = client.get(f"/api/v1/runs/losses?runs={','.join(asked)}").json()
-    words = "NaN (min 0.5)"
+    words = "NaN (min\u00a00.5)"
     assert answer[asked[1]] == {
         "name": "val_loss",
         "value": None,

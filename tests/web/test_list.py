@@ -255,7 +255,7 @@ def test_columns_are_chosen_and_ordered(own_reader: Reader) -> None:
     run.logs({"loss": loss} for loss in (2.0, 0.5, 0.75))
     own_reader.open("#/?search=with+a+loss")
     loss = "table.runs td[data-name=Loss]"
-    own_reader.wait("the loss", lambda: own_reader.text(loss) == "0.75 (min 0.5)")
+    own_reader.wait("the loss", lambda: own_reader.text(loss) == "0.75 (min\u00a00.5)")
     usual = own_reader.texts("table.runs th")
     assert "Owner" not in usual
     own_reader.page.get_by_label("Choose and order the columns").click()
@@ -296,3 +296,7 @@ def test_names_diagnoses_and_ages_are_whole(reader: Reader) -> None:
     for column, words in (("Age", "59 min ago"), ("Skipped", "151 (75.5\u202f%)")):
         needed, given = reader.page.evaluate(longest, [column, words])
         assert needed == given, column
+    reader.size(1200)
+    words = "−1.23e-12 (min\u00a0−1.23e-12)"
+    needed, given = reader.page.evaluate(longest, ["Loss", words])
+    assert needed == given

@@ -75,7 +75,7 @@ def loss_of(store: Store, run_id: UUID) -> RunLoss | None:
     value = join(first.value, KINDS.index(first.value_kind))
     words = NONE if value is None else measure(value)
     if first.least is not None:
-        words += f" (min {measure(first.least)})"
+        words += f" (min\u00a0{measure(first.least)})"
     return RunLoss(first.name, first.value, first.value_kind, first.least, words)
 
 
