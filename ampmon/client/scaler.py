@@ -380,15 +380,17 @@ def _watched_class(base: type) -> type:
 
 def _reduce_to_base(scaler: Any, protocol: int) -> Any:
     """Pickle and copy the scaler as its original class does, without what is ours. The pickle loads without ampmon."""
-    state, watched = scaler.__dict__, scaler.__class__
-    base = watched._ampmon_base
-    ours = {name: state.pop(name) for name in (_MONITOR, _OPTIONS, _UNSEEN) if name in state}
-    scaler.__class__ = base
+    base = type(scaler)._ampmon_base
+    # A twin, since another thread may use the scaler meanwhile.
+    twin = object.__new__(base)
+    twin.__dict__.update(scaler.__dict__)
+    for name in (_MONITOR, _OPTIONS, _UNSEEN):
+        twin.__dict__.pop(name, None)
     try:
-        reduced = base.__reduce_ex__(scaler, protocol)
+        reduced = base.__reduce_ex__(twin, protocol)
     finally:
-        scaler.__class__ = watched
-        state.update(ours)
+        if hasattr(base, "__del__"):  # it would release what the scaler still uses
+            twin.__class__ = torch.amp.GradScaler
     if reduced[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
         # Pickle would compare the class with ours. This function does the same, and every Python has it.
         return copyreg._reconstructor, (base, object, None), *reduced[2:]  # type: ignore[attr-defined]

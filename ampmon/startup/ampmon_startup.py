@@ -166,7 +166,6 @@ class _Unannounced:
 
 
 def _waiting_class(kind: Any) -> type:
-    import copyreg
     import functools
 
     def passing_on(name: str, before: Callable[[Any], None]) -> Any:
@@ -187,24 +186,31 @@ def _waiting_class(kind: Any) -> type:
     def restored(self: Any) -> None:
         _restored.add(id(self))
 
-    def __reduce_ex__(self: Any, protocol: Any) -> Any:
-        # As the original class, in whose place a pickle would name ours.
-        ours, self.__class__ = self.__class__, kind
-        try:
-            reduced = kind.__reduce_ex__(self, protocol)
-        finally:
-            self.__class__ = ours
-        if reduced[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
-            return copyreg._reconstructor, (kind, object, None), *reduced[2:]  # type: ignore[attr-defined]
-        return reduced
-
     members = {name: passing_on(name, begin) for name in ("scale", "unscale_", "step")}
     members["update"] = passing_on("update", lambda _: None)
     members["load_state_dict"] = passing_on("load_state_dict", restored)
-    members |= {"__reduce_ex__": __reduce_ex__, "_ampmon_waits_as": kind}
+    members["__reduce_ex__"] = lambda self, protocol: _reduced_as(kind, self, protocol)
+    members["_ampmon_waits_as"] = kind
     members |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
     _waiting_classes[kind] = type(kind.__name__, (_Unannounced, kind), members)
     return _waiting_classes[kind]
+
+
+def _reduced_as(kind: Any, scaler: Any, protocol: Any) -> Any:
+    """Pickle and copy a waiting scaler as its original class does, in whose place a pickle would name ours."""
+    import copyreg
+
+    # A twin, since another thread may use the scaler meanwhile.
+    twin = object.__new__(kind)
+    twin.__dict__.update(scaler.__dict__)
+    try:
+        reduced = kind.__reduce_ex__(twin, protocol)
+    finally:
+        if hasattr(kind, "__del__"):  # it would release what the scaler still uses
+            twin.__class__ = _Unannounced
+    if reduced[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
+        return copyreg._reconstructor, (kind, object, None), *reduced[2:]  # type: ignore[attr-defined]
+    return reduced
 
 
 def _watch(scaler: Any) -> None:

@@ -209,6 +209,32 @@ print(json.dumps(seen))
     assert [len(recorded.of(name)) for name in ("scaler", "scaler-2")] == [8, 4]
 
 
+def test_a_scaler_trains_while_another_thread_pickles_it(data_directory: Path) -> None:
+    """Each call during a pickling is recorded, before and after the first scale(), and the pickling ends nothing."""
+    assert ran("""
+import threading
+class Own(GradScaler):
+    ended = 0
+    def __getstate__(self):
+        state = super().__getstate__()
+        training.start()
+        training.join()
+        return state
+    def __del__(self):
+        Own.ended += 1
+
+failed = []
+threading.excepthook = failed.append
+watched, waiting = ampmon.watch(Own("cpu")), Own("cpu")
+for scaler in (watched, watched, waiting):
+    training = threading.Thread(target=train, args=(scaler, Net()))
+    pickle.dumps(scaler)
+print(json.dumps([len(failed), Own.ended]))
+""") == [0, 0]
+    recorded = recording(data_directory)
+    assert sorted(len(recorded.of(stream)) for stream in ("scaler", "scaler-2")) == [4, 8]
+
+
 def test_copies_and_unpickled_scalers_are_watched(data_directory: Path) -> None:
     """A copy of a used scaler, and an unpickled one, have their own monitors from their first scale() on."""
     ran("""
