@@ -58,16 +58,21 @@ class Proposal:
             warn(f"ampmon: cannot start the run with the framework's settings: {error}")
 
     def watch(self, scaler: Any, model: Any) -> None:
-        """Watch a scaler, unless it is watched already or will be, as under `ampmon run`."""
-        known = hasattr(type(scaler), "_ampmon_waits_as") or hasattr(
-            type(scaler), "_ampmon_monitor"
-        )
-        if known or not callable(getattr(scaler, "is_enabled", None)):
+        """Watch a scaler, unless it is watched already or will be, as under `ampmon run`.
+
+        The scaler of an earlier training goes on in the new run.
+        """
+        kind = type(scaler)
+        if hasattr(kind, "_ampmon_waits_as") or not callable(getattr(scaler, "is_enabled", None)):
             return
         try:
-            from ampmon.client.scaler import watch  # loads torch, which `log_metrics` does not need
+            if not hasattr(kind, "_ampmon_monitor"):
+                # It loads torch, which `log_metrics` does not need.
+                from ampmon.client.scaler import watch
 
-            watch(scaler, model=model)
+                watch(scaler, model=model)
+            elif (known := current_run.ensure()) is not None:
+                current_run.greet(known)
         except Exception as error:
             signals.let_through(error)
             warn(f"ampmon: cannot watch the framework's scaler: {error}")

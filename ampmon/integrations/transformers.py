@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from traceback import walk_stack
 from typing import Any
 
 from transformers import TrainerCallback
@@ -16,7 +18,7 @@ class AmpmonCallback(TrainerCallback):
     ``Trainer(..., callbacks=[AmpmonCallback()])``. It watches the Trainer's scaler, with and without `ampmon run`. With
     ``tracker=wandb``, ampmon's values join the rows that the Trainer logs there; see `trackers.log_metrics`. A training
     resumed from a checkpoint continues its run. The end of `train()` ends the run and may block for up to five seconds,
-    to deliver it. Nothing else here raises, blocks or syncs.
+    to deliver it. So may the next training after one that raised. Nothing else here raises, blocks or syncs.
     """
 
     _training: Proposal | None = None
@@ -29,9 +31,10 @@ class AmpmonCallback(TrainerCallback):
 
     @harmless
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if AmpmonCallback._training is not None:
-            AmpmonCallback._training.end("Exception")
-        AmpmonCallback._training = self._proposal
+        if not _is_another_training():
+            if AmpmonCallback._training is not None:
+                AmpmonCallback._training.end("Exception")
+            AmpmonCallback._training = self._proposal
         resumed = state.global_step > 0
         kept = (state.stateful_callbacks or {}).get(type(self).__name__) if resumed else None
         known = kept.get("attributes", {}).get("run_id") if isinstance(kept, dict) else None
@@ -69,4 +72,18 @@ class AmpmonCallback(TrainerCallback):
     @harmless
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._proposal.end()
-        AmpmonCallback._training = None
+        if AmpmonCallback._training is self._proposal:
+            AmpmonCallback._training = None
+
+
+def _is_another_training() -> bool:
+    """Whether another training runs: one that began this one, or one of another thread. Call it from a callback."""
+    own = [frame.f_code for frame, _ in walk_stack(sys._getframe())]
+    names = [code.co_name for code in own]
+    if "call_event" not in names[:-2]:
+        return False
+    loop = own[
+        names.index("call_event") + 2
+    ]  # it called the handler's method, which called that one
+    tops = sys._current_frames().values()
+    return sum(frame.f_code is loop for top in tops for frame, _ in walk_stack(top)) > 1

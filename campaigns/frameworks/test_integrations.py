@@ -66,6 +66,20 @@ def test_a_training_after_one_that_raised_is_a_run_of_its_own(tmp_path: Path, sc
     assert (len(last.updates), len(last.events("finish"))) == (6, 1)
 
 
+def test_a_training_within_another_is_part_of_its_run(tmp_path: Path) -> None:
+    """The outer training goes on in its run, which also has the updates of the inner one, and ends as finished."""
+    train(tmp_path, "use_trainer.py", "nested", shim="accelerate")
+    (recorded,) = of(tmp_path)
+    assert [len(recorded.of(name)) for name in ("scaler", "scaler-2")] == [6, 6]
+    assert (recorded.events("exception"), len(recorded.events("finish"))) == ([], 1)
+
+
+def test_a_second_training_of_a_trainer_is_a_whole_run(tmp_path: Path) -> None:
+    """`trainer.train()` again records each update from the first on, not only those after the first logged values."""
+    train(tmp_path, "use_trainer.py", "twice", shim="accelerate")
+    assert [len(each.updates) for each in of(tmp_path)] == [6, 6]
+
+
 def test_accelerate_s_log_arrives_and_its_skips_agree(tmp_path: Path) -> None:
     """`accelerator.log` is recorded at its step, and skipped updates match `step_was_skipped`."""
     train(tmp_path, "use_accelerate.py", shim="accelerate")

@@ -1,7 +1,8 @@
 """`Trainer` with ampmon's callback. Takes the folder; `resume` starts again from its checkpoint.
 
 With `wandb` it reports to an offline W&B run, and prints the run's rows. With `again` a training that raises comes
-first, as in a search for hyperparameters.
+first, as in a search for hyperparameters. With `nested` another training takes place within it, and with `twice` it is
+followed by a second one of the same Trainer.
 """
 
 from __future__ import annotations
@@ -61,10 +62,21 @@ if "again" in sys.argv:
     failing = [AmpmonCallback(), Fail()]
     with contextlib.suppress(RuntimeError):
         Trainer(model=Line(), args=arguments, train_dataset=data, callbacks=failing).train()
+if "nested" in sys.argv:
+
+    class Nest(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == 3:
+                own = [AmpmonCallback(), Stop()]
+                Trainer(model=Line(), args=arguments, train_dataset=data, callbacks=own).train()
+
+    callbacks.append(Nest())
 trainer = Trainer(model=Line(), args=arguments, train_dataset=data, callbacks=callbacks)
 if not resume:
     trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=1024)  # as a fix says
 trainer.train(resume_from_checkpoint=resume or None)
+if "twice" in sys.argv:
+    trainer.train()
 if tracked:
     wandb.finish()
     print_rows(folder)

@@ -13,7 +13,7 @@ import ampmon
 from ampmon import wire
 from ampmon.errors import ConfigurationError
 from ampmon.integrations.patching import feed_from
-from ampmon.integrations.trackers import harmless, numbers
+from ampmon.integrations.trackers import Proposal, harmless, numbers
 from ampmon.numerics.histogram import Statistics
 from probe.test_no_sync import NoSync
 from recording import recording, recordings
@@ -122,6 +122,27 @@ def test_a_hook_of_a_framework_raises_nothing() -> None:
         assert hook({}, name="lr") is None
     with pytest.raises(KeyboardInterrupt):
         harmless(signal.default_int_handler)(signal.SIGINT, None)
+
+
+def test_a_framework_s_next_training_with_the_same_scaler_is_a_whole_run(
+    data_directory: Path,
+) -> None:
+    """The scaler of an earlier training begins the next one's run, as a new scaler does."""
+    proposal, scaler = Proposal(), torch.amp.GradScaler("cpu", init_scale=2.0)
+    weight = torch.ones(1, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for name in ("first", "second"):
+        proposal.make(name)
+        proposal.watch(scaler, None)
+        scaler.scale(weight.sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        proposal.end()
+    recorded = recordings(data_directory)
+    assert [(each.attempt.name, len(each.updates)) for each in recorded] == [
+        ("first", 1),
+        ("second", 1),
+    ]
 
 
 def test_values_of_numpy_are_numbers() -> None:
