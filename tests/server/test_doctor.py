@@ -22,6 +22,8 @@ import torch
 import urllib3
 
 import ampmon
+from ampmon.spool import frame
+from ampmon.spool.state import Cursor
 from ampmon.testing import MemoryTransport
 from ampmon.wire import Finding
 from ampmon_server.cli import main
@@ -312,6 +314,23 @@ def test_where_there_is_nothing_it_makes_nothing(tmp_path: Path) -> None:
     assert (done.code, done.out) == (2, "")
     assert "name a --data-dir, or a server's --url" in done.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_records_of_a_newer_writer_hide_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spool that a newer sender has sent in part is left to it. The records of other runs are imported."""
+    other = Attempt(tmp_path)
+    other.events(10)
+    with monkeypatch.context() as patched:
+        patched.setattr(frame, "VERSION", frame.VERSION + 1)
+        newer = Attempt(tmp_path)
+        newer.events(10)
+    Cursor(segment=0, offset=1).write(newer.spool.path, durable=False)
+    for attempt in (other, newer):
+        attempt.spool.close()
+
+    assert stored(tmp_path) == [(10, 0)]
 
 
 def test_records_that_another_server_has_in_part_are_left_to_it(tmp_path: Path) -> None:
