@@ -132,15 +132,16 @@ class Loop:
             if ours is None:
                 self._not_ours_until_s[path.name] = self._clock() + _STRANGERS_EVERY_S
                 return
-            self._seen.add(ours.name)
             if ours != path:
                 _log.info("took over the spool %s as %s", path.name, ours.name)
             worker = self._worker(destination)
-            worker.add(SpoolDelivery(ours, destination, worker.transport, self._clock))
-        except (OSError, AmpmonError):
-            _log.exception("cannot read the spool %s", path)
+            delivery = SpoolDelivery(ours, destination, worker.transport, self._clock)
+            self._seen.add(ours.name)
+            worker.add(delivery)
+            self._quiet_since_s = self._clock()
+        except (OSError, AmpmonError) as error:
+            _log.warning("cannot read the spool %s: %s", path, error)
             self._not_ours_until_s[path.name] = self._clock() + _STRANGERS_EVERY_S
-        self._quiet_since_s = self._clock()
 
     def _worker(self, destination: Destination) -> DestinationWorker:
         key = (destination.url, destination.token, destination.named)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import http.server
 import multiprocessing
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -384,6 +386,35 @@ def test_a_spool_made_anew_is_sent_beside_others_that_live(tmp_path: Path) -> No
     stop.set()
     thread.join()
     for attempt in (removed, other):
+        attempt.spool.close()
+
+
+def test_a_spool_that_could_not_be_opened_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sender short of file descriptors sends other spools, and that one once it can be opened."""
+    server, stop, clock = MemoryTransport(), threading.Event(), ManualClock()
+    attempts = [Attempt(tmp_path) for _ in range(2)]
+    short = {attempts[0].spool.path}
+
+    def opened(path: Path, *args: Any) -> SpoolDelivery:
+        if path in short:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return SpoolDelivery(path, *args)
+
+    monkeypatch.setattr("ampmon.sender.loop.SpoolDelivery", opened)
+    loop = Loop(tmp_path, lambda destination: server, clock=clock)
+    thread = threading.Thread(target=loop.run, args=(stop,))
+    thread.start()
+    for attempt in attempts:
+        attempt.events(3)
+    wait_for(lambda: len(server.records(attempts[1].id)) == 3)
+    short.clear()
+    clock.advance(16.0)
+    wait_for(lambda: len(server.records(attempts[0].id)) == 3)
+    stop.set()
+    thread.join()
+    for attempt in attempts:
         attempt.spool.close()
 
 
