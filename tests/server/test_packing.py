@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+
 import numpy as np
+import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,15 +20,18 @@ from batches import counted, statistics
     parameters=st.integers(0, 5),
     seeds=st.lists(st.integers(0, 1000), min_size=1, max_size=6),
     wild=st.sampled_from([0.0, np.inf, np.nan]),
+    extra=st.sampled_from([0, 2**40, -50]),
 )
-def test_a_block_gives_back_what_was_put_in(parameters: int, seeds: list[int], wild: float) -> None:
-    """Every array of every sample survives packing, for inf, NaN and samples without parameters too."""
+def test_a_block_gives_back_what_was_put_in(
+    parameters: int, seeds: list[int], wild: float, extra: int
+) -> None:
+    """Every array of every sample survives packing: inf, NaN, no parameters, and counts that do not add up, too."""
     samples = [
         Sample(step, 1000 + step, 2.0**step, statistics(parameters, seed=seed))
         for step, seed in enumerate(seeds)
     ]
     samples[0].statistics.amax[:1] = wild
-    samples[0].statistics.looked[:1] += 2**40
+    samples[0].statistics.looked[:1] += extra
     samples[0].statistics.run_squares[:1] = [[64, 0, 2**50]]
     back = packing.stack_from_bytes(packing.block_to_bytes(Stack.of(samples))).samples()
 
@@ -35,6 +41,36 @@ def test_a_block_gives_back_what_was_put_in(parameters: int, seeds: list[int], w
             np.testing.assert_array_equal(
                 getattr(before.statistics, name), getattr(after.statistics, name), strict=True
             )
+
+
+VERSION_4 = base64.b64decode(
+    "BJQAAAAotS/9JLs9BAAyBxskcG0aA/ynggC9bE4NSAcbD9itR40Adaqgl4sPqAIlLhMc2XKniIhA+aafeVSSI8KXkJ"
+    "bmlT3pTWW/eNSkIiN6EPOtOVuQknlZME4RyzcdBDaQZw3yMC/F1ICwukx+9v8s5IZ2u2CA23XmthIKAFplJTPzpDKy"
+    "SyEEF4MxwMBgEDDwALT4i9rFKLUv/SQt5QAAsIGkYW1heJKjPGY4xCAA+Pjw8D8/f38BADVQArphQXMotS/9JHuVAg"
+    "CEBIOrc3VtX3NxdWFyZXOSozxmOMQgmpoAAJmZubn4+D8/f3+oZWxlbWVudHOSozx1MsQI6OjQ0AMDBwenZm9yd2Fy"
+    "ZPDwPz9/fwIAUMJY3HN4RF0AlSi1L/1kMgEdAgBEA4KpaGlzdG9ncmFtkqM8dTLFAgAKD1iEDhUAEhsAAgMAq3J1bl"
+    "9zcXVhcmVzkqN8dTHEDAAFEAAMBqUGTcNDmcswiYIHUQ=="
+)
+"""Two samples of two parameters, as `block_to_bytes` packed them in version 4."""
+
+
+def test_a_block_of_version_4_is_read() -> None:
+    """A database has blocks from before the fullest bins were left out and magnitudes packed in single precision."""
+    histogram = np.zeros((2, BINS), np.int64)
+    histogram[0, 20:23], histogram[1, 40] = (5, 300, 7), 9
+    samples = []
+    for step in (1, 2):
+        lost: dict[str, npt.ArrayLike] = {"zeros": (3, 0), "inf": (0, step), "nan": (step, 0)}
+        magnitudes: dict[str, npt.ArrayLike] = {"amax": (1.5, np.inf), "sum_squares": (0.1, np.nan)}
+        beside = {"elements": np.array([1000, 2000]), "forward": np.array([0.1, np.inf])}
+        of = counted(histogram * (step + 1), **lost, **magnitudes)
+        samples.append(Sample(step, 10 * step, 2.0**step, of, beside))
+    wanted = Stack.of(samples).columns
+
+    found = packing.stack_from_bytes(VERSION_4).columns
+    assert found.keys() == wanted.keys()
+    for name, values in wanted.items():
+        np.testing.assert_array_equal(found[name], values, strict=True)
 
 
 def test_magnitudes_that_single_precision_holds_take_less() -> None:

@@ -41,8 +41,11 @@ _PEAKS = "peaks"
 PART_OF = {"amax": 1, "sum_squares": 2}
 """The parts of a block with these columns. Part 0 has the counts, and the last one the histograms."""
 
-VERSION = b"\x04"
+VERSION = b"\x05"
 """The first byte of every packed block."""
+
+_VERSION_4 = b"\x04"
+"""Blocks of this version hold every bin, and all magnitudes in double precision."""
 
 SIZE_MAX = 2**31 - 1
 """More bytes than any block has."""
@@ -156,17 +159,17 @@ class Stack:
         return Stack(self.parameters, {name: each[rows] for name, each in self.columns.items()})
 
     def samples(self) -> list[Sample]:
-        heads = zip(*(self.columns[name].tolist() for name in _HEADS), strict=True)
+        columns = dict(self.columns)
+        heads = zip(*(columns.pop(name).tolist() for name in _HEADS), strict=True)
+        known = zip(*(columns.pop(name) for name in _STATISTICS), strict=True)
         return [
-            Sample(step, time, scale, *self._statistics(row))
-            for row, (step, time, scale) in enumerate(heads)
+            Sample(
+                *(step, time, scale),
+                Statistics(self.parameters, **dict(zip(_STATISTICS, row, strict=True))),
+                {name: each[place] for name, each in columns.items()},
+            )
+            for place, ((step, time, scale), row) in enumerate(zip(heads, known, strict=True))
         ]
-
-    def _statistics(self, row: int) -> tuple[Statistics, dict[str, npt.NDArray[Any]]]:
-        """The statistics of a sample, and its other columns."""
-        beside = {name: each[row] for name, each in self.columns.items() if name not in _HEADS}
-        known = {name: beside.pop(name) for name in _STATISTICS}
-        return Statistics(parameters=self.parameters, **known), beside
 
 
 def regrouped(stacks: Sequence[Stack], most: int) -> list[Stack]:
@@ -239,7 +242,9 @@ def _without_peaks(columns: Mapping[str, npt.NDArray[Any]]) -> tuple[npt.NDArray
 def _rest(columns: Mapping[str, npt.NDArray[Any]]) -> Ints:
     """How many of the elements looked at are not counted, [m, n]."""
     counted: Ints = columns["zeros"] + columns["inf"] + columns["nan"]
-    return np.asarray(columns["looked"] - counted - columns["histogram"].sum(-1))
+    # A third to a half faster than `sum`.
+    in_bins = np.einsum("mnb->mn", columns["histogram"])
+    return np.asarray(columns["looked"] - counted - in_bins)
 
 
 def _narrowed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -261,7 +266,7 @@ class PackedStack:
     """The samples of a block, or of its first parts. A column is unpacked only when it is requested. Raises Damaged."""
 
     def __init__(self, data: bytes) -> None:
-        self._data = unversioned(data, VERSION)
+        self._data = unversioned(data, _VERSION_4 if data[:1] == _VERSION_4 else VERSION)
         end = size_of_first(data) - len(VERSION)
         head = _decoded(_head_decoder, self._data[_LENGTH:end])
         self.steps = np.frombuffer(head.steps, "<i8")
