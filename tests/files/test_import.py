@@ -210,6 +210,20 @@ def test_files_of_two_runs_are_no_run(held: Held, written: Export) -> None:
         Exported(tables_of(files), "again", "tests")
 
 
+def test_rows_that_are_there_twice_are_refused(held: Held, written: Export, tmp_path: Path) -> None:
+    """A file with the updates of two exports, one behind the other, is rejected."""
+    _, store = held
+    trainer = Trainer()
+    store.ingest(trainer.batch(trainer.updates(5, sampled=[2])))
+    updates, samples = (
+        written(store, what, "jsonl", trainer.run_id) for what in ("updates", "samples")
+    )
+    twice = tmp_path / "twice.jsonl"
+    twice.write_bytes(2 * updates.read_bytes())
+    with pytest.raises(CannotImport, match="step 0 of scaler 'scaler' is there twice"):
+        Exported(tables_of([twice, samples]), "again", "tests")
+
+
 def test_what_is_no_export_is_refused(held: Held, written: Export, tmp_path: Path) -> None:
     """Files with other columns, and rows without their updates, are rejected with a reason."""
     _, store = held

@@ -99,6 +99,10 @@ class _Scaler:
     """The steps from which on the rows are of another attempt, and that attempt."""
 
     def note(self, row: Row) -> None:
+        if row["step"] <= self.step:
+            raise CannotImport(
+                f"step {row['step']} of scaler {self.name!r} is there twice or out of order"
+            )
         if not self.attempts or self.attempts[-1][1] != row["attempt"]:
             self.attempts.append((row["step"], row["attempt"]))
         event = row["event"]
@@ -193,12 +197,11 @@ class Exported:
                 of.sample = max(of.sample or 0, row["looked"])
 
     def _scaler(self, row: Row) -> _Scaler:
-        found = self._scalers.get(row["scaler"])
-        if found is None:
+        if row["scaler"] not in self._scalers:
             raise CannotImport(
                 f"no update is of the scaler {row['scaler']!r}: are the files of one run?"
             )
-        return found
+        return self._scalers[row["scaler"]]
 
     def _numbers(self) -> dict[str, int]:
         """The number of each scaler's stream, as far as the rows tell. Logged values have the steps of the first."""
