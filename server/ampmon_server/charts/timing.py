@@ -128,8 +128,10 @@ def _bytes(number: float) -> str:
 def _in_units(number: float, units: Mapping[str, float]) -> str:
     """Three digits, in the largest unit of which there is at least one."""
     rounded = float(f"{number:.3g}")
-    unit = next((unit for unit, size in units.items() if rounded >= size), [*units][-1])
-    return f"{magnitude_of(rounded / units[unit])}{SPACE}{unit}"
+    for unit, size in units.items():  # noqa: B007 - the last one if none fits
+        if rounded >= size:
+            break
+    return f"{magnitude_of(rounded / size)}{SPACE}{unit}"
 
 
 def _caption(timed: Cells, measured: Cells) -> str:
