@@ -37,8 +37,8 @@ def show_diagnosis(run_id: UUID, request: Request, service: ServiceDependency) -
 
     ``notices`` are what to know before trusting the run: data that is missing, a monitor that failed. ``measurement``
     is null if the script allows none. Else ``asked`` is when a pending one was requested, or null, and ``rules`` are
-    the findings that it is about. ``answer`` is the verdict in one line for a run with as many ``updates``. A finding's
-    ``key`` stays while its numbers change, and ``where`` has its scaler and parameters in words.
+    the findings that it is about. ``answer`` is the verdict in one line, and ``updates`` how many the run had then.
+    A finding's ``key`` stays the same while its numbers change, and ``where`` has its scaler and parameters in words.
     """
     case = service.store.case(run_id)
     diagnosis = diagnose(case, service.settings.thresholds)

@@ -121,8 +121,10 @@ def list_losses(
 def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
     """Show a run: its summary, who reported (``identity``), and its alerts, null if the server sends none.
 
-    ``numbers`` has its numbers in words, ``recording`` the state of the recording, and ``advice`` what to do if
-    monitoring exceeds its budget. ``choices`` are of one of its scalers, by a stream, and of one of its ranks.
+    ``numbers`` are the page's: ``value`` and ``more`` in words, and ``exact`` with all digits, or null. With ``since``,
+    the page shows the age of that time instead of the value. ``recording`` is the state of the recording in words, and
+    ``advice`` what to do if monitoring exceeds its budget, else empty. ``choices`` are query parameters of figures, for
+    a scaler and for a rank, each with the values it can have and their words.
     """
     summary, identity = service.store.run(run_id)
     document = orjson.loads(orjson.dumps(summary))

@@ -163,7 +163,8 @@ def list_parameters(
     """List the parameters at the newest sample at or before ``step``, a row each.
 
     ``search`` filters them by name, ``name`` selects one. They are sorted by ``sort``, the worst first, or in reverse
-    with ``backwards``. A page has ``limit`` of them from ``first`` on. ``words`` has a row's statistics in words.
+    with ``backwards``. A page has ``limit`` of them from ``first`` on. ``words`` has a row's statistics in words,
+    and ``caption`` what the page says of the table.
     """
     sampled = service.store.parameters(
         run_id, stream=stream, step=COUNT_MAX if step is None else step, page=page

@@ -222,9 +222,8 @@ def _settled(row: Row[Any], outcome: DeliveryOutcome, now: int) -> dict[str, Any
     if outcome.trouble is None:
         return {**which, "sent": now, "due": None, "trouble": None, "status": None}
     wait = min(RETRY_US << min(max(row.attempts - 1, 0), 16), RETRY_MAX_US)
-    is_over = (
-        row.due is None or now - row.made > GIVE_UP_US
-    )  # without a time, it was withdrawn meanwhile
+    # Without a time, it was withdrawn meanwhile.
+    is_over = row.due is None or now - row.made > GIVE_UP_US
     due = None if is_over else now + wait
     return {**which, "sent": row.sent, "due": due, **outcome._asdict()}
 
