@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import lru_cache
 
 
@@ -15,6 +16,9 @@ _RAISED = str.maketrans("-.0123456789", "⁻·⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 NONE = "–"
 """Shown where there is no value."""
+
+_THREE_DIGITS = Context(prec=3, rounding=ROUND_HALF_UP)
+_SIX_DECIMALS = Decimal("0.000001")
 
 
 def count(number: int) -> str:
@@ -37,7 +41,7 @@ def percent(share: float) -> str:
         return ">" + SPACE + "99.9" + PERCENT
     if parts < 1e-6:
         return "<" + SPACE + "0.000001" + PERCENT
-    return (_trim(f"{parts:.1f}") if parts >= 9.95 else _two_digits(parts)) + PERCENT
+    return _trim(_fixed(parts, 1) if parts >= 9.95 else _two_digits(parts)) + PERCENT
 
 
 def within(share: float, error: float | None) -> str:
@@ -85,9 +89,10 @@ def measure(number: float) -> str:
     """Format three significant digits, in scientific notation below 0.001 and from 100 000: "0.123", "2.50e9"."""
     if not math.isfinite(number):
         return not_finite(number)
+    rounded = _THREE_DIGITS.create_decimal_from_float(number)
     if number == 0 or 1e-3 <= abs(number) < 1e5:
-        return repr(float(f"{number:.3g}")).removesuffix(".0")
-    digits, exponent = f"{number:.2e}".split("e")
+        return repr(float(rounded)).removesuffix(".0")
+    digits, exponent = f"{rounded:.2e}".split("e")
     return f"{digits}e{int(exponent)}"
 
 
@@ -130,13 +135,20 @@ def plural(number: int, one: str, many: str | None = None) -> str:
 
 def _two_digits(number: float) -> str:
     """Two significant digits, never in scientific notation."""
-    decimals = 1 - math.floor(math.log10(number))
-    return _trim(f"{number:.{decimals}f}")
+    return _fixed(number, 1 - math.floor(math.log10(number)))
 
 
 def _decimals(number: float) -> str:
-    whole, _, fraction = f"{number:.6f}".partition(".")
+    rounded = float(Decimal(number).quantize(_SIX_DECIMALS, ROUND_HALF_UP))
+    whole, _, fraction = repr(rounded).partition(".")
     return _trim(f"{count(int(whole))}.{fraction}")
+
+
+def _fixed(number: float, decimals: int) -> str:
+    """Format a number >= 0 with ``decimals``. A half goes up, as in the browser, and not to the even digit."""
+    if number * 2.0 ** (decimals + 1) % 2 == 1:  # only such numbers end in exactly a half
+        number = math.nextafter(number, math.inf)
+    return f"{number:.{decimals}f}"
 
 
 def _trim(digits: str) -> str:
