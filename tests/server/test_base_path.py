@@ -41,7 +41,7 @@ def test_the_page_names_no_address_from_the_root() -> None:
         f"{path.name}: {line.strip()}"
         for path in files
         for line in path.read_text().splitlines()
-        for start in ('="/', 'fetch("/', "fetch(`/", 'url("/', "url(/")
+        for start in ('src="/', 'href="/', 'action="/', 'fetch("/', "fetch(`/", 'url("/', "url(/")
         if start in line
     ]
     assert found == []

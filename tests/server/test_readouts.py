@@ -87,7 +87,7 @@ def test_a_run_without_steps_has_no_numbers_yet(client: TestClient, send) -> Non
     }
     assert (numbers["skipped"]["value"], numbers["skipped"]["more"]) == ("0 of 0", "")
     assert numbers["underflow"]["more"] == numbers["headroom"]["more"] == ""
-    assert (numbers["newest"]["value"], numbers["newest"]["since"]) == ("none yet", None)
+    assert (numbers["newest"]["value"], numbers["newest"]["since"]) == ("none", None)
     assert {numbers[key]["exact"] for key in ("scale", "underflow", "newest")} == {None}
 
 
