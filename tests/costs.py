@@ -41,7 +41,7 @@ BUDGET_S = {
     "probe": 40,
     "scaler": 50,
     "server": 185,
-    "terminal": 6,
+    "terminal": 10,
     "test_demo.py": 15,
     "test_wheel.py": 10,
     "transport": 27,
