@@ -1,7 +1,5 @@
 // Replaces the colour roles in figures by a theme's colours. Pure; charts/parts/roles.py does the same.
 
-/** @import { Figure, Roles } from "../types/page.js" */
-
 const PREFIX = "role:";
 
 // Roles are only under keys that end like this. Names elsewhere may also begin with "role:".
@@ -30,8 +28,6 @@ function colour(role, roles) {
 // Draws the figures of a report, which is a single file and loads nothing: in the reader's theme, and light on paper.
 
 
-/** @import { Figure, Roles } from "../types/page.js" */
-
 const CONFIG = { displayModeBar: false, showSendToCloud: false, plotlyServerURL: "", responsive: true };
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -59,7 +55,7 @@ function draw(roles, figures) {
 async function drawIn(place, roles, figure) {
   try {
     const { data, layout } = resolve(figure, roles);
-    await window.Plotly?.react(place, data, /** @type {object} */ (layout), CONFIG);
+    await window.Plotly?.react(place, /** @type {object[]} */ (data), /** @type {object} */ (layout), CONFIG);
   } catch (error) {
     place.textContent = `Not drawn: ${error instanceof Error ? error.message : String(error)}`;
   }
