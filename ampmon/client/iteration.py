@@ -300,14 +300,14 @@ def report_move(
     ordinal = stream.ordinal
 
     def write() -> None:
-        states = before.result(), after.result()
+        old, new = before.result(), after.result()
         stream.event(
             "manual_set" if manual else "update_without_step",
             ordinal=ordinal,
-            scale=plain(states[0].scale),
-            scale_after=plain(states[1].scale),
+            scale=plain(old.scale),
+            scale_after=plain(new.scale),
         )
-        done(*states)
+        done(old, new)
 
     stream.submit(lambda: before.ready() and after.ready(), write)
 

@@ -82,8 +82,7 @@ def _is_another_training() -> bool:
     names = [code.co_name for code in own]
     if "call_event" not in names[:-2]:
         return False
-    loop = own[
-        names.index("call_event") + 2
-    ]  # it called the handler's method, which called that one
+    # The loop called the handler's method, which called `call_event`.
+    loop = own[names.index("call_event") + 2]
     tops = sys._current_frames().values()
     return sum(frame.f_code is loop for top in tops for frame, _ in walk_stack(top)) > 1

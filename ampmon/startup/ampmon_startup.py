@@ -197,7 +197,10 @@ def _waiting_class(kind: Any) -> type:
 
 
 def _reduced_as(kind: Any, scaler: Any, protocol: Any) -> Any:
-    """Pickle and copy a waiting scaler as its original class does, in whose place a pickle would name ours."""
+    """Pickle and copy a waiting scaler as its original class does, in whose place a pickle would name ours.
+
+    Like `_reduce_to_base` of a watched scaler, which cannot be imported before a scaler is used.
+    """
     import copyreg
 
     # A twin, since another thread may use the scaler meanwhile.

@@ -72,7 +72,7 @@ class EventMark:
     many: str
 
 
-_TOLD = (
+_MOVE_FIELDS = (
     "moves",
     "move_first",
     "move_last",
@@ -206,8 +206,8 @@ def _marks(mark: EventMark, window: Window) -> list[Trace]:
     if not len(moved):
         return []
     cells, _ = window.columns(moved, window.view.columns // MARK_PIXELS)
-    told = zip(*(cells[name][:, kind].tolist() for name in _TOLD), strict=True)
-    said = [_say(mark, *each) for each in told]
+    moves_of = zip(*(cells[name][:, kind].tolist() for name in _MOVE_FIELDS), strict=True)
+    said = [_say(mark, *each) for each in moves_of]
     x, height = window.x.at(cells, "move")[:, kind], log2_scale(cells["move_scale"][:, kind])
     colour = f"role:{mark.role}"
     symbol = {"symbol": mark.symbol, "size": 9, "color": colour}
@@ -217,7 +217,7 @@ def _marks(mark: EventMark, window: Window) -> list[Trace]:
 
 
 def _say(mark: EventMark, moves: int, first: int, last: int, *scales: float) -> str:
-    """Describe moves from step ``first`` to ``last``. The ``scales`` are in the order of `_TOLD`."""
+    """Describe moves from step ``first`` to ``last``. The ``scales`` are in the order of `_MOVE_FIELDS`."""
     before, after, least, greatest = map(power_of_two, scales)
     if moves == 1:
         return f"{steps(first, last)}: {mark.one}<br>{before} → {after}"

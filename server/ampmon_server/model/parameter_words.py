@@ -48,8 +48,8 @@ def cells(row: Mapping[str, Any]) -> dict[str, str]:
     """Return what the table says of a parameter, by statistic, with ``lost``, the elements that are inf and NaN."""
     inf, nan = row["inf"], row["nan"]
     own = {
-        "subnormal": _share(row["subnormal_fraction"], row["subnormal_fraction_error"]),
-        "zero": _share(row["zero_fraction"], row["zero_fraction_error"]),
+        "subnormal": within(row["subnormal_fraction"], row["subnormal_fraction_error"]),
+        "zero": within(row["zero_fraction"], row["zero_fraction_error"]),
         "headroom": ("at most " if row["sampled"] else "")
         + _in(number(row, "headroom_bits"), "headroom"),
         "norm": _in(number(row, "norm"), "magnitude"),
@@ -72,10 +72,6 @@ def _other(row: Mapping[str, Any], name: str) -> float | None:
 
 def _in(value: float | None, unit: Unit) -> str:
     return NONE if value is None else _WORDS[unit](value)
-
-
-def _share(share: float | None, error: float | None) -> str:
-    return NONE if share is None else within(share, error)
 
 
 def _grid(row: Mapping[str, Any]) -> str:

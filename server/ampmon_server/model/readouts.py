@@ -13,7 +13,7 @@ from ampmon_server.model.words import (
     count,
     percent,
     plural,
-    power_of_two,
+    scale_words,
     steps,
     within,
 )
@@ -50,10 +50,10 @@ class Readout(NamedTuple):
 def readouts(run: Mapping[str, Any]) -> dict[str, Readout]:
     """Return the numbers of a run, which is a summary in JSON."""
     scale, headroom = number(run, "scale"), number(run, "headroom_bits")
-    shown = "off" if run["disabled"] else NONE if scale is None else power_of_two(scale)
+    shown = "off" if run["disabled"] else scale_words(run["scale"], run["scale_kind"])
     sampled = run["subnormal_fraction"] is not None
-    zero = _share(run["zero_fraction"], run["zero_fraction_error"])
-    subnormal = _share(run["subnormal_fraction"], run["subnormal_fraction_error"])
+    zero = within(run["zero_fraction"], run["zero_fraction_error"])
+    subnormal = within(run["subnormal_fraction"], run["subnormal_fraction_error"])
     records = f"{count(run['records'])} of {count(run['records'] + run['lost_records'])}"
     skipped = f"{count(run['skipped'])} of {count(run['updates'])}"
     rate = run["skip_rate"]
@@ -74,7 +74,7 @@ def readouts(run: Mapping[str, Any]) -> dict[str, Readout]:
             plural(run["sampled_updates"], "step"), interval_words(run), run["sampled_updates"]
         ),
         "overhead": Readout(
-            _share(run["overhead"]),
+            within(run["overhead"]),
             ", ".join(filter(None, [*cost, budget_words(run)])),
             run["overhead"],
         ),
@@ -159,10 +159,6 @@ def _newest(run: Mapping[str, Any]) -> Readout:
     more = "" if step is None else steps(step, step)
     since = time if run["updates"] else None
     return Readout("none", more, exact and exact.replace("+00:00", "Z"), since)
-
-
-def _share(share: float | None, error: float | None = None) -> str:
-    return NONE if share is None else within(share, error)
 
 
 def _exact(number: float | None) -> str | float | None:

@@ -44,8 +44,10 @@ def percent(share: float) -> str:
     return _trim(_fixed(parts, 1) if parts >= 9.95 else _two_digits(parts)) + PERCENT
 
 
-def within(share: float, error: float | None) -> str:
-    """Format a share with its standard error, "3.1 % ± 0.2 %". An exact share stands alone."""
+def within(share: float | None, error: float | None = None) -> str:
+    """Format a share with its standard error, "3.1 % ± 0.2 %". An exact share stands alone. None is not known."""
+    if share is None:
+        return NONE
     return f"{percent(share)} ± {percent(error)}" if error else percent(share)
 
 

@@ -17,7 +17,7 @@ from ampmon_server.charts.compared import COMPARED
 from ampmon_server.charts.together import Compared
 from ampmon_server.model.aggregates.departure import Departure
 from ampmon_server.model.aggregates.scalars import empty as no_values
-from ampmon_server.model.words import NONE, count, not_finite, percent, power_of_two, within
+from ampmon_server.model.words import NONE, count, not_finite, percent, scale_words, within
 from ampmon_server.queries.distance import (
     Distance,
     band_of,
@@ -221,14 +221,13 @@ def _came(store: Store, run: Summary) -> Iterator[tuple[str, str]]:
     yield "steps", count(run.updates)
     yield "skipped", count(run.skipped)
     yield "skip rate", NONE if run.skip_rate is None else percent(run.skip_rate)
-    scale = join(run.scale, KINDS.index(run.scale_kind))
-    yield "final scale", NONE if scale is None else power_of_two(scale)
+    yield "final scale", scale_words(run.scale, run.scale_kind)
     shares = (
         ("subnormal", run.subnormal_fraction, run.subnormal_fraction_error),
         ("zero", run.zero_fraction, run.zero_fraction_error),
     )
     for name, share, error in shares:
-        yield f"{name} now", NONE if share is None else within(share, error)
+        yield f"{name} now", within(share, error)
     yield "training", effective(store.case(UUID(run.run_id))).sentence
     logged = logged_of(store, UUID(run.run_id))
     for name, scalar in islice(logged.items(), SCALARS_MAX):

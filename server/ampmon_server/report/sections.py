@@ -10,14 +10,13 @@ from typing import Any
 
 from ampmon_server.client.answers import GOING_ON, RECOMMENDED
 from ampmon_server.model.notices import NO_UPDATE, STOP
-from ampmon_server.model.readouts import number, readouts
+from ampmon_server.model.readouts import budget_words, readouts
 from ampmon_server.model.terms import SEVERITIES
 from ampmon_server.model.words import (
     NONE,
     count,
-    percent,
     plural,
-    power_of_two,
+    scale_words,
     steps,
     within,
 )
@@ -117,14 +116,14 @@ def _numbers(run: dict[str, Any]) -> str:
         ("Skipped", words["skipped"].value, words["skipped"].more or NONE),
         (
             "Subnormal",
-            _share(run["subnormal_fraction"], run["subnormal_fraction_error"]),
+            within(run["subnormal_fraction"], run["subnormal_fraction_error"]),
             "of gradient values",
         ),
-        ("Zero", _share(run["zero_fraction"], run["zero_fraction_error"]), "of gradient values"),
+        ("Zero", within(run["zero_fraction"], run["zero_fraction_error"]), "of gradient values"),
         ("Headroom", words["headroom"].value, "at most"),
         ("Records", count(run["records"]), f"{count(run['lost_records'])} lost"),
         ("Gradients sampled", plural(run["sampled_updates"], "step"), ""),
-        ("Overhead", _share(run["overhead"]), f"of training time{_budget(run)}"),
+        ("Overhead", within(run["overhead"]), f"of training time{_budget(run)}"),
         ("Processes", words["ranks"].value, words["ranks"].more),
         ("Parameters", count(run["parameters"]), ""),
     ]
@@ -136,12 +135,7 @@ def _numbers(run: dict[str, Any]) -> str:
 
 
 def _budget(run: dict[str, Any]) -> str:
-    over = run["over_budget"] and run["budget"] is not None
-    return f", over the budget of {percent(run['budget'])} at the recent rate" if over else ""
-
-
-def _share(share: float | None, error: float | None = None) -> str:
-    return NONE if share is None else within(share, error)
+    return f", {budget_words(run)}" if run["over_budget"] and run["budget"] is not None else ""
 
 
 def _left_out(scalers: list[str]) -> str:
@@ -222,8 +216,7 @@ def _skip(skip: dict[str, Any], report: ReportData) -> str:
 
 
 def _scale(record: dict[str, Any], name: str) -> str:
-    scale = number(record, name)
-    return NONE if scale is None else power_of_two(scale)
+    return scale_words(record[name], record[f"{name}_kind"])
 
 
 def _configuration(run: dict[str, Any]) -> str:

@@ -30,6 +30,7 @@ from ampmon_server.client.answers import (
     SkipsAnswer,
 )
 from ampmon_server.model.notices import NO_UPDATE, STOP, failed_of
+from ampmon_server.model.terms import SEVERITIES
 from ampmon_server.model.words import count, percent, plural, power_of_two, steps
 
 
@@ -39,10 +40,10 @@ _SCALES = 3
 _INDENT = 2
 _LABEL = 12
 SHAPES: dict[Severity | None, tuple[str, str]] = {
-    None: ("✓", "green"),
-    "notice": ("○ notice", "cyan"),
-    "warning": ("▲ warning", "yellow"),
-    "critical": ("■ critical", "bold red"),
+    None: (SEVERITIES["healthy"], "green"),
+    "notice": (f"{SEVERITIES['notice']} notice", "cyan"),
+    "warning": (f"{SEVERITIES['warning']} warning", "yellow"),
+    "critical": (f"{SEVERITIES['critical']} critical", "bold red"),
 }
 """The mark and style of each severity. None stands for a run without findings."""
 
