@@ -149,6 +149,22 @@ def test_a_new_name_leaves_the_tags_alone(reader: Reader) -> None:
     reader.wait("the refusal", lambda: reader.text(".toast") == why)
 
 
+def test_an_edit_sends_only_what_the_reader_changed(reader: Reader) -> None:
+    """A name that somebody else gives the run while the dialog is open stays if the reader changes only the tags."""
+    run = PostedRun(reader.server, "named", tags=("keep",))
+    run.updates(3)
+    reader.arrive(run)
+    reader.page.get_by_role("button", name="Edit…").click()
+    reader.server.request("PATCH", f"/api/v1{run.path}", json={"name": "by another"})
+    dialog = reader.page.get_by_role("dialog")
+    dialog.get_by_label("Tags").fill("new")
+    with reader.page.expect_response(lambda answer: answer.request.method == "PATCH"):
+        dialog.get_by_role("button", name="Save").click()
+
+    summary = reader.server.request("GET", f"/api/v1{run.path}").json()
+    assert (summary["name"], summary["tags"]) == ("by another", ["new"])
+
+
 def test_a_reader_is_offered_their_own_runs_to_change(own_reader: Reader) -> None:
     """The page names the signed-in reader, offers changes only to that reader's runs, and lets the reader sign out."""
     reader = own_reader

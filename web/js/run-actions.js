@@ -44,10 +44,12 @@ function edit(run, onAnswer) {
     <label>Tags, separated by commas<input name="tags" .value=${written} dir="auto"></label>
   `;
   ask("Edit run", fields, "Save", (form) => {
+    const name = form.get("name");
     const tags = String(form.get("tags"));
-    // A tag may have a comma, so tags that were not changed are not sent.
-    const changed = tags !== written && { tags: [...new Set(tags.split(",").map((tag) => tag.trim()).filter(Boolean))] };
-    onAnswer((edited) => send("PATCH", pathOf(edited.run_id), { name: form.get("name"), ...changed }));
+    // What was not changed is not sent: somebody else may have changed it, and a tag may have a comma.
+    const named = name !== run.name && { name };
+    const tagged = tags !== written && { tags: [...new Set(tags.split(",").map((tag) => tag.trim()).filter(Boolean))] };
+    onAnswer((edited) => send("PATCH", pathOf(edited.run_id), { ...named, ...tagged }));
   });
 }
 
