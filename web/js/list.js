@@ -122,19 +122,19 @@ export class List {
 
   async refresh() {
     const asked = queryOf(this.given).toString();
-    const pages = pagesOf(...this.#table.shown, PAGE);
-    const answers = await Promise.all(pages.map((page) => get(`/runs?${page ? `offset=${page * PAGE}&` : ""}limit=${PAGE}${asked && `&${asked}`}`)));
+    const [from, after] = pagesOf(...this.#table.shown, PAGE);
+    // One answer for all pages: between two, a new run may move the rows of the second.
+    const path = `/runs?${from ? `offset=${from * PAGE}&` : ""}limit=${(after - from) * PAGE}${asked && `&${asked}`}`;
+    const { total, runs, refused } = /** @type {RunsAnswer} */ (await get(path));
     if (asked !== queryOf(this.given).toString()) return;
     if (asked !== this.#asked) this.#pages.clear();
     this.#asked = asked;
-    const [first] = /** @type {RunsAnswer[]} */ (answers);
-    if (!first) return;
     const [place] = this.#table.shown;
     const seen = place > 0 ? this.#at(place)?.run_id : undefined;
-    this.#total = first.total;
-    pages.forEach((page, index) => this.#pages.set(page, /** @type {RunsAnswer} */ (answers[index]).runs));
+    this.#total = total;
+    for (let page = from; page < after; page += 1) this.#pages.set(page, runs.slice((page - from) * PAGE, (page - from + 1) * PAGE));
     if (seen !== undefined) this.#hold(seen, place);
-    this.#refused = first.refused;
+    this.#refused = refused;
     this.#draw();
     this.tick();
     this.#readGroups();

@@ -104,11 +104,11 @@ export function rowsOn({ top, height, row, total }) {
   return [Math.min(Math.max(0, first), total), Math.min(Math.max(0, after), total)];
 }
 
-/** The pages of `size` rows that hold these rows. @type {(first: number, after: number, size: number) => number[]} */
+/** The first page of `size` rows that holds any of these rows, and the page after the last.
+ * @type {(first: number, after: number, size: number) => [first: number, after: number]} */
 export function pagesOf(first, after, size) {
-  const pages = [];
-  for (let page = Math.floor(first / size); page * size < after; page += 1) pages.push(page);
-  return pages.length ? pages : [0];
+  const page = Math.floor(first / size);
+  return [page, Math.max(page + 1, Math.ceil(after / size))];
 }
 
 /** Make a search for the next or previous skip of a run. It gives a view around the skip, or null if there is none, and
