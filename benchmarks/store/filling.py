@@ -26,7 +26,7 @@ from ampmon_server.store.ingest.roster import Remembered, Roster
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.samples import gradients, parameter_rollups
 from ampmon_server.store.schema.tables import ledger, metadata, module_blocks, skips
-from ampmon_server.store.streams import attempts
+from ampmon_server.store.streams import attempts, scalers
 from ampmon_server.store.streams import state as run_state
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import StreamSource
@@ -128,6 +128,8 @@ class _Filling:
         stream = roster.mine(STREAM)
         self._put_updates(connection, stream)
         self._put_samples(connection, attempt, stream)
+        scaler = scalers.find(connection, self.run_id, stream.number)
+        gradients.summarize(connection, state, attempt, stream, scaler)
         self._count(connection, state, stream, roster)
         if connection.dialect.name == "postgresql":  # as autovacuum does during normal ingest
             _unhurried(connection)

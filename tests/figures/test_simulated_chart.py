@@ -90,6 +90,7 @@ def test_what_the_run_cannot_tell_is_said() -> None:
         "Training would have ended: the scale fell below 1."
     )
     assert _sentence(_source(skips=Skips(0, 0.1, 2))).startswith("Few or no skips (0 to 2)")
+    assert _sentence(_source(skips=Skips(0, 0.0, 0))).startswith("No skips expected instead of 9")
 
 
 def test_only_the_newest_of_a_long_run_is_replayed_and_said() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from playwright.sync_api import expect
 
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN
 from batches import Trainer, counted
@@ -73,6 +74,17 @@ def _not_healthy_yet(reader: Reader, run: PostedRun) -> None:
     reader.open(LISTED)
     reader.wait("its row", lambda: reader.text("table.runs tbody").startswith("to be judged"))
     assert "healthy" not in reader.text("table.runs tbody")
+
+
+def test_the_first_steps_are_judged_at_once(reader: Reader) -> None:
+    """The page does not say that a run has no steps while it shows some: it reads the findings again at once."""
+    trainer = Trainer()
+    post(reader.server, trainer.batch())
+    reader.open(f"#/runs/{trainer.run_id}")
+    answer = reader.page.locator(".answer")
+    expect(answer).to_have_text("No steps recorded.")
+    post(reader.server, trainer.batch(trainer.updates(40)))
+    expect(answer).to_have_text("No problems found.", timeout=4000)
 
 
 def test_a_finding_says_of_which_scaler_it_is(reader: Reader) -> None:

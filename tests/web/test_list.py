@@ -312,6 +312,14 @@ def test_names_diagnoses_and_ages_are_whole(reader: Reader) -> None:
         cell.replaceChildren(...held);
         return widths;
     }"""
+    diagnosis = (
+        "Initial scale too high: 12 warm-up skips in the first 136 steps, down to 524 288 = 2¹⁹"
+    )
+    reader.page.evaluate(
+        "words => { document.querySelector('.runs .verdict > :last-child').textContent = words }",
+        diagnosis,
+    )
+    assert reader.ask(cut) == []
     for column, words in (("Age", "59 min ago"), ("Skipped", "151 (75.5\u202f%)")):
         needed, given, _ = reader.page.evaluate(longest, [column, words])
         assert needed == given, column

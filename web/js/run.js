@@ -113,6 +113,7 @@ export class Run {
     const summary = await get(this.path);
     await logged;
     const run = /** @type {Detail} */ (summary);
+    const begun = this.#run?.updates === 0 && run.updates > 0;
     this.#run = run;
     this.findings.setRun(run);
     this.tick();
@@ -120,7 +121,7 @@ export class Run {
     this.readDrawer();
     this.readTables();
     const judged = `${run.version} ${run.status}`;
-    if (judged !== this.#judged) this.readFindings();
+    if (judged !== this.#judged) (begun ? this.readFindings.now : this.readFindings)();
     this.#judged = judged;
   }
 

@@ -107,6 +107,9 @@ def sentence(was: Simulation, would: Simulation) -> str:
     lost = "" if was.lost is None else f"; {_lost(would)}"
     if lost and _lost(would) != _lost(was):
         lost += f" instead of {_lost(was)}"
+    if skips.low == skips.high:
+        exactly = plural(skips.low, "skip") if skips.low else "No skips"
+        return f"{exactly} expected instead of {count(recorded)}{lost}."
     instead = f"{count(skips.low)} to {count(skips.high)} skips instead of {count(recorded)}{lost}."
     if skips.known:
         expected = round(skips.expected)
