@@ -54,7 +54,7 @@ LINTS: dict[str, Lint] = {
     "fp16_without_scaler": Lint(
         "warning",
         "The loss is computed in fp16, and {scaler}",
-        "Gradients below 2^-24 silently become zero in fp16. A scaler multiplies the loss to keep them above that, "
+        "Gradients below 2⁻²⁴ silently become zero in fp16. A scaler multiplies the loss to keep them above that, "
         "and divides the gradients again before the step.",
         "{call}",
     ),

@@ -101,7 +101,7 @@ def test_a_policy_is_tried_in_a_form(reader: Reader) -> None:
     part.locator("[name=growth_interval]").fill("0")
     part.locator("[name=growth_interval]").press("Enter")
     wrong = reader.wait("what is wrong", lambda: reader.text("#wrong-growth_interval"))
-    assert "a whole number of steps, from 1 to 2^31 - 1, not 0" in wrong
+    assert "a whole number of steps, from 1 to 2³¹ - 1, not 0" in wrong
     assert reader.points("simulated") > 0
 
     part.locator("select").select_option("fixed")

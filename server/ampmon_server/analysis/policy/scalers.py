@@ -294,10 +294,10 @@ BOUNDS: Mapping[str, Mapping[str, float]] = {
 """Bounds of each setting, as JSON Schema keywords."""
 
 _WORDS: Mapping[str, str] = {
-    "init_scale": "a scale from 2^-126 to 2^127",
+    "init_scale": "a scale from 2⁻¹²⁶ to 2¹²⁷",
     "growth_factor": "more than 1 and at most 65536",
-    "backoff_factor": "less than 1 and at least 2^-16",
-    "growth_interval": "a whole number of steps, from 1 to 2^31 - 1",
+    "backoff_factor": "less than 1 and at least 2⁻¹⁶",
+    "growth_interval": "a whole number of steps, from 1 to 2³¹ - 1",
 }
 
 _HOLDS: Mapping[str, Callable[[float, float], bool]] = {
