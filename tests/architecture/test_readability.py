@@ -30,7 +30,7 @@ SENTENCE_WORDS_MAX = 35
 USER_WORDS_MAX = 25_000
 
 PICTURE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
-WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+WORD = re.compile(r"[^\W\d_⁰¹²³⁴-⁹]+(?:['’][^\W\d_]+)*")
 BLOCK = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*>]|\d+\.)\s)|(?<=\|)\n")
 
 
