@@ -28,6 +28,7 @@ PAGES = (
 EASE_MIN = 50
 SENTENCE_WORDS_MAX = 35
 USER_WORDS_MAX = 25_000
+README_LINES_MAX = 90
 
 PICTURE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
 WORD = re.compile(r"[^\W\d_⁰¹²³⁴-⁹]+(?:['’][^\W\d_]+)*")
@@ -118,6 +119,11 @@ def test_users_have_little_to_read() -> None:
 
     assert len(user_pages()) > 60
     assert total <= USER_WORDS_MAX
+
+
+def test_the_readme_is_short() -> None:
+    """The README has at most 90 lines."""
+    assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES_MAX
 
 
 def test_words_are_counted() -> None:
