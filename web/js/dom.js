@@ -53,24 +53,26 @@ export function mark(element, name, value) {
   else element.setAttribute(name, value);
 }
 
-/** Make `parent`'s children match `items`, in order. An item that stays keeps its element, and so its focus.
+/** Make `parent`'s children match `items`, in order. An item that stays keeps its element, and its focus even if it moves.
  * @template Item @param {HTMLElement} parent @param {Item[]} items
  * @param {{key: (item: Item) => string, make: (item: Item) => HTMLElement, update: (element: HTMLElement, item: Item) => void}} how */
 export function keyed(parent, items, { key, make, update }) {
   const children = /** @type {HTMLCollectionOf<HTMLElement>} */ (parent.children);
   const before = new Map([...children].map((child) => [child.dataset.key ?? "", child]));
+  const names = new Set(items.map(key));
+  for (const [name, child] of before) if (!names.has(name)) child.remove();
   /** @type {Element | null} */
   let place = parent.firstElementChild;
   for (const item of items) {
     const name = key(item);
-    const element = before.get(name) ?? make(item);
+    const known = before.get(name);
+    const element = known ?? make(item);
     element.dataset.key = name;
-    before.delete(name);
     if (element === place) place = place.nextElementSibling;
+    else if (known && "moveBefore" in parent) parent.moveBefore(element, place);
     else parent.insertBefore(element, place);
     update(element, item);
   }
-  for (const left of before.values()) left.remove();
 }
 
 /** A select element. Render it with `renderForm`, which applies `chosen` once the options are on the page.
