@@ -44,3 +44,17 @@ def test_a_column_is_moved_by_keys_more_than_once(reader: Reader) -> None:
         reader.page.keyboard.press("Enter")
         expect(move).to_be_focused()
     reader.page.get_by_role("button", name="Default columns").click()
+
+
+def test_a_row_opens_by_keys_while_text_is_selected(reader: Reader) -> None:
+    """Text that is selected elsewhere on the page, such as code to copy, does not keep Enter from opening a row."""
+    run = PostedRun(reader.server)
+    run.updates(3)
+    reader.arrive(run)
+    row = reader.page.locator("[data-ledger=parameters] tbody button").first
+    expect(row).to_be_visible()
+    reader.ask("getSelection().selectAllChildren(document.querySelector('h1'))")
+    row.focus()
+    reader.page.keyboard.press("Enter")
+    reader.wait("the parameter", lambda: "parameter=" in reader.ask("location.hash"))
+    reader.ask("getSelection().removeAllRanges()")

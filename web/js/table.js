@@ -75,8 +75,8 @@ export class Table {
     const element = target.closest("tr");
     const row = element && this.#rows.get(element);
     // A click on a control in a row does not open the row, and neither does the end of a text selection.
-    const own = inside !== element && !inside?.matches("[data-opens]");
-    if (row !== null && row !== undefined && !own && !String(getSelection())) this.of.onRow?.(row);
+    const opens = inside === element ? !String(getSelection()) : inside?.matches("[data-opens]");
+    if (row !== null && row !== undefined && opens) this.of.onRow?.(row);
   }
 
   /** @param {Row | null} row null is not loaded yet */
