@@ -58,3 +58,17 @@ def test_a_row_opens_by_keys_while_text_is_selected(reader: Reader) -> None:
     reader.page.keyboard.press("Enter")
     reader.wait("the parameter", lambda: "parameter=" in reader.ask("location.hash"))
     reader.ask("getSelection().removeAllRanges()")
+
+
+def test_runs_selected_during_an_action_stay_selected(reader: Reader) -> None:
+    """An action changes the runs that were selected when it began, and deselects only these."""
+    _listed(reader, "later", "now")
+    held = reader.hold("**/api/v1/runs/*-*")
+    reader.page.get_by_label("Select now").check()
+    reader.page.get_by_role("button", name="Archive").click()
+    reader.wait("the change", lambda: held)
+    reader.page.get_by_label("Select later").check()
+    reader.let_go(held)
+    expect(reader.page.locator("table.runs tbody a")).to_have_count(1)
+    expect(reader.page.get_by_label("Select later")).to_be_checked()
+    expect(reader.page.get_by_text("1 run selected")).to_be_visible()

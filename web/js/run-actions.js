@@ -125,11 +125,11 @@ export class Actions {
         });
         this.chosen.delete(run.run_id);
       }
-      this.clear();
+      this.#describe();
     } catch (error) {
       this.#describe(`Action failed: ${wordsOf(error)}`);
-      this.onChange();
     }
+    this.onChange();
   }
 }
 
