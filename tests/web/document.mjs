@@ -3,3 +3,4 @@
 const declared = { charts: {}, statistics: {}, terms: {}, numbers: {}, statuses: {}, severities: {}, scopes: {} };
 globalThis.document = { createTreeWalker: () => null, getElementById: () => ({ textContent: JSON.stringify(declared) }) };
 globalThis.matchMedia = () => ({ matches: false });
+globalThis.window = { addEventListener() {} };

@@ -7,10 +7,12 @@ from itertools import count
 from playwright.sync_api import expect
 
 from posted import PostedRun
-from web.reader import Reader
+from web.reader import NOWHERE, Reader
 
 
 PROJECTS = count()
+REST_MS = 300
+"""Longer than the page waits for the next letter of a search."""
 
 
 def _listed(reader: Reader, *names: str) -> dict[str, PostedRun]:
@@ -72,3 +74,29 @@ def test_runs_selected_during_an_action_stay_selected(reader: Reader) -> None:
     expect(reader.page.locator("table.runs tbody a")).to_have_count(1)
     expect(reader.page.get_by_label("Select later")).to_be_checked()
     expect(reader.page.get_by_text("1 run selected")).to_be_visible()
+
+
+def test_the_search_field_shows_the_search_of_the_address(reader: Reader) -> None:
+    """Going back to another search changes the field even if it has the focus, and leaves what is being typed alone.
+
+    What was typed just before another view is opened is not searched there.
+    """
+    _listed(reader, "one", "other")
+    field = reader.page.get_by_label("Search runs")
+    field.fill("other")
+    expect(reader.page.locator("table.runs tbody a")).to_have_count(1)
+    reader.page.get_by_label("Archived").check()
+    field.fill("one")
+    reader.wait("the search", lambda: "search=one" in reader.ask("location.hash"))
+    reader.page.go_back()
+    expect(reader.page.locator("table.runs tbody a")).to_have_text("other")
+    expect(field).to_have_value("other")
+    field.press_sequentially(" ")
+    reader.wait("the same search", lambda: reader.page.locator("[data-searching]").count())
+    reader.catch_up()
+    expect(field).to_have_value("other ")
+    field.press_sequentially("late")
+    reader.open(NOWHERE)
+    reader.page.wait_for_timeout(REST_MS)
+    assert reader.ask("location.hash") == NOWHERE
+    expect(field).to_have_value("")

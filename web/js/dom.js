@@ -12,6 +12,8 @@ const COPIED_MS = 2000;
 
 /** Of the search field in which the reader types. @type {ReturnType<typeof setTimeout> | undefined} */
 let resting;
+// What was typed in one view is not searched in another.
+window.addEventListener("hashchange", () => (resting = void clearTimeout(resting)));
 
 /** An element of index.html. @param {string} id */
 export function byId(id) {
@@ -83,7 +85,7 @@ export function select({ name, label, options, chosen, hidden = false, onChoose 
 }
 
 /** A search field that reports its text once typing pauses. Render it with `renderForm`, which shows `search` in it unless
- * the reader is typing.
+ * the reader is typing. Spaces around the text are left to the reader.
  * @param {{name: string, label: string, placeholder: string, search?: string, onSearch: (search: string) => void}} field */
 export function searchField({ name, label, placeholder, search, onSearch }) {
   const tell = (/** @type {Told} */ { target }) => {
@@ -114,8 +116,8 @@ export function renderForm(template, element, fields = "select, input[type=searc
   render(template, element);
   for (const field of /** @type {NodeListOf<HTMLSelectElement | HTMLInputElement>} */ (element.querySelectorAll(fields))) {
     const { chosen = field.value } = field.dataset;
-    const typing = field instanceof HTMLInputElement && field === document.activeElement;
-    if (field.value !== chosen && !typing) field.value = chosen;
+    const typing = field === document.activeElement && resting !== undefined;
+    if (field.value.trim() !== chosen && !typing) field.value = chosen;
   }
 }
 

@@ -260,7 +260,8 @@ export class Panel {
   #field({ name, label, options, chosen }) {
     const onChoose = (/** @type {string} */ value) => this.charts.choose(name, value);
     if (options.length > 0) return select({ name, label, options, chosen, onChoose });
-    return searchField({ name, label, placeholder: "Find parameters", search: chosen, onSearch: onChoose });
+    const search = this.charts.view.choices[name] ?? "";
+    return searchField({ name, label, placeholder: "Find parameters", search, onSearch: onChoose });
   }
 
   /** @param {[Saved, string]} item of the menu */

@@ -612,6 +612,7 @@ type Saved = "png" | "svg" | "csv" | "link";
 
 /** What a panel asks of all charts when the reader acts on it. */
 interface ChartActions {
+  view: View;
   zoom(panel: Panel, range: PlotRange): void;
   show(range: Span | null): void;
   click(panel: Panel, point: Point): void;
