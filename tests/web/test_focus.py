@@ -100,3 +100,14 @@ def test_the_search_field_shows_the_search_of_the_address(reader: Reader) -> Non
     reader.page.wait_for_timeout(REST_MS)
     assert reader.ask("location.hash") == NOWHERE
     expect(field).to_have_value("")
+
+
+def test_a_dialog_about_a_run_closes_when_its_page_is_left(reader: Reader) -> None:
+    """The browser's Back leaves no question about a run over the page before."""
+    run = PostedRun(reader.server)
+    run.updates(3)
+    reader.arrive(run)
+    reader.page.get_by_role("button", name="Delete…").click()
+    expect(reader.page.get_by_role("dialog")).to_be_visible()
+    reader.page.go_back()
+    expect(reader.page.get_by_role("dialog")).to_have_count(0)

@@ -75,6 +75,8 @@ function route() {
   const address = parse(location.hash);
   if (page?.look(address)) return;
   page?.close?.();
+  // Browser buttons work while a dialog is open. Its subject is on the page that is left.
+  for (const dialog of document.querySelectorAll("dialog.asking")) dialog.remove();
   page = open(address);
   content.replaceChildren(page.element);
   window.scrollTo(0, 0);
