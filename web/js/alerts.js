@@ -103,7 +103,8 @@ export class AlertsPage {
   element = h("div", { class: "alerts-page" }, h("h1", {}, "Alerts"));
   #started = false;
   #setup = copyOf("alerts-setup");
-  #read = paced(() => this.#now(), READ_MS);
+  // A later refresh fetches again after an error.
+  #read = paced(() => this.#fetch().catch(() => {}), READ_MS);
   /** @type {OpenAlert[]} */
   #alerts = [];
   #pending = this.#open("pending", "Pending", "");
@@ -130,11 +131,6 @@ export class AlertsPage {
     this.#read.stop();
   }
 
-  /** Ignore errors: a later refresh fetches again. */
-  async #now() {
-    await this.#fetch().catch(() => {});
-  }
-
   async #fetch() {
     const { configured, alerts } = /** @type {{configured: boolean, alerts: OpenAlert[]}} */ (await get("/alerts"));
     this.#alerts = alerts.toSorted((one, other) => WORST_FIRST.indexOf(one.severity) - WORST_FIRST.indexOf(other.severity));
@@ -151,7 +147,7 @@ export class AlertsPage {
       { name: "Severity", tight: true, cell: ({ severity }) => verdictBadge(severity) },
       { name: "Finding", cell: ({ title }) => unquoted(title) },
       RUN,
-      { name: "Status", cell: (alert) => alertLine(alert.run_id, alert, () => void this.#now(), { may: mayChange(alert) }) },
+      { name: "Status", cell: (alert) => alertLine(alert.run_id, alert, this.#read.now, { may: mayChange(alert) }) },
     ];
     const shown = () => this.#alerts.filter((alert) => alert.state === state);
     const key = (/** @type {OpenAlert} */ { run_id, rule }) => `${run_id} ${rule}`;
@@ -176,7 +172,7 @@ export class AlertsPage {
 
   /** @param {ListedMute} mute */
   #unmute({ mute_id, owner }) {
-    const lift = () => void succeeded(() => send("DELETE", `/mutes/${encodeURIComponent(mute_id)}`)).then(() => this.#now());
+    const lift = () => void succeeded(() => send("DELETE", `/mutes/${encodeURIComponent(mute_id)}`)).then(this.#read.now);
     return mayChange({ owner }) ? html`<button type="button" @click=${lift}>Unmute</button>` : "";
   }
 }

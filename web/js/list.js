@@ -9,7 +9,6 @@ import { get } from "./server.js";
 import { Table } from "./table.js";
 
 const PAGE = 50;
-const SCROLLED_MS = 100;
 const GROUPS_MS = 5000;
 const ASK_MS = 2000;
 const ASKED_MAX = 100;
@@ -97,7 +96,6 @@ export class List {
   #asked = "";
   /** Why training processes that report here are refused. @type {string[]} */
   #refused = [];
-  #read = paced(() => this.refresh().catch(() => {}), SCROLLED_MS);
   #readGroups = paced(() => this.#fetchGroups().catch(() => {}), GROUPS_MS);
   #actions = new Actions(() => this.#changed());
   /** @type {RunData<Sparkline>} */
@@ -166,14 +164,14 @@ export class List {
     this.given = address.filters;
     this.#draw();
     this.#sorted();
-    this.#read();
+    this.host.refresh.now();
     return true;
   }
 
   close() {
     window.removeEventListener("scroll", this.#scrolled);
     window.removeEventListener("resize", this.#scrolled);
-    for (const each of [this.#read, this.#readGroups, this.#scales, this.#losses]) each.stop();
+    for (const each of [this.#readGroups, this.#scales, this.#losses]) each.stop();
   }
 
   /** @param {number} place */
@@ -225,11 +223,12 @@ export class List {
 
   #scrolled = () => {
     this.tick();
-    this.#read();
+    this.host.refresh();
   };
 
   #changed() {
-    this.#scrolled();
+    this.tick();
+    this.host.refresh.now();
     this.#readGroups();
   }
 

@@ -90,6 +90,7 @@ function open(address) {
   const host = {
     go: (next, typed) => page === opened && go(format(next), typed),
     onTrouble: () => live.checkStream(),
+    refresh,
   };
   if (address.page === "run" || address.page === "compare") preload();
   const opened = pageOf(address, host);

@@ -48,7 +48,7 @@ export class Run {
     this.events = eventLedger(this.path, this.charts);
     this.parameters = new Parameters(this.path, this.charts);
     this.nearestSkip = skipFinder(this.path);
-    this.findings = new Findings(this.id, (finding, range) => this.#showFinding(finding, range), this.#again);
+    this.findings = new Findings(this.id, (finding, range) => this.#showFinding(finding, range), host.refresh.now);
     this.drawer = new Drawer(this.path, this.charts);
     this.scales = new WhatIf(this.charts);
     this.window = new FormatWindow(this.charts);
@@ -125,9 +125,6 @@ export class Run {
     this.#judged = judged;
   }
 
-  /** After a change of the run or of an alert. */
-  #again = () => void this.#attempt(() => this.refresh());
-
   /** Do the work, or if the server does not answer, check the connection. @param {() => Promise<unknown>} work */
   async #attempt(work) {
     try {
@@ -166,7 +163,7 @@ export class Run {
           <button type="button" class="quiet health" ?data-lost=${run?.lost_records} @click=${() => this.#open("system")}>${run?.recording}</button>
           ${run?.choices.map((choice) => this.#choice(run, choice))}
           <p class="about">${about}</p>
-          ${run && runActions(run, this.#again, () => this.host.go({ page: "list", filters: {} }))}
+          ${run && runActions(run, this.host.refresh.now, () => this.host.go({ page: "list", filters: {} }))}
         </header>
         <p class="description" dir="auto" title=${words} ?hidden=${words === nothing}>${words}</p>
         ${this.findings.element}

@@ -35,6 +35,8 @@ interface Host {
   go(address: Exclude<Address, { page: "nothing" | "alerts" }>, typed?: boolean): void;
   /** Checks the connection after a call without an answer. */
   onTrouble(): void;
+  /** Refreshes the page as soon as its pace allows, or at once. One refresh runs at a time. */
+  refresh: { (): void; now: () => void };
 }
 
 /** The content below the page's bar. */
