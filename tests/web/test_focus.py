@@ -123,3 +123,13 @@ def test_an_invalid_filter_is_reported_until_it_is_gone(reader: Reader) -> None:
     for filters, words in (("status=odd", "status"), ("order=odd", "order"), ("", "Live")):
         reader.ask(f"location.hash = '#/?{filters}'")
         expect(connection).to_contain_text(words, timeout=SOON_MS)
+
+
+def test_a_theme_chosen_in_another_tab_holds_in_all_of_them(passer_by: Reader) -> None:
+    """A tab follows the theme chosen in another one, or its next charts would have the other theme's colours."""
+    passer_by.open()
+    other = passer_by.page.context.new_page()
+    other.goto(f"{passer_by.server.url}/")
+    other.click("#theme")
+    shown = "document.documentElement.dataset.theme"
+    passer_by.wait("its theme", lambda: passer_by.ask(shown) == other.evaluate(shown))

@@ -84,13 +84,14 @@ let themes = {};
 let onTheme = () => {};
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
-/** Load and apply the colours, and follow system changes. @param {() => void} onChange called after each change */
+/** Load and apply the colours, and follow the system and other tabs. @param {() => void} onChange called after each change */
 export async function loadTheme(onChange) {
   const response = await fetch(urlOf("roles.json"));
   if (!response.ok) throw new Error(`roles.json: status ${response.status}`);
   themes = await response.json();
   onTheme = onChange;
   dark.addEventListener("change", applyTheme);
+  window.addEventListener("storage", applyTheme);
   applyTheme();
 }
 
