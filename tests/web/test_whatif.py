@@ -143,3 +143,28 @@ def test_an_answer_that_was_dropped_is_asked_for_again(reader: Reader) -> None:
 
 def _labels(reader: Reader) -> object:
     return reader.plot("whatif", "plot.layout.annotations.map(each => each.text)")
+
+
+def test_a_slider_that_was_moved_back_still_follows_the_address(reader: Reader) -> None:
+    """A drag that ends where it began ends, although the browser reports no change."""
+    run = PostedRun(reader.server)
+    run.updates(20)
+    reader.show(run)
+    _shown(reader, "whatif")
+    slider = reader.page.locator(f"{PART} input")
+    slider.scroll_into_view_if_needed()
+    box = slider.bounding_box()
+    assert box is not None
+    newest = int(slider.input_value())
+    low, high = (int(slider.get_attribute(end) or 0) for end in ("min", "max"))
+    thumb = 8 + (box["width"] - 16) * (newest - low) / (high - low)
+    x, y = box["x"] + thumb, box["y"] + box["height"] / 2
+    reader.page.mouse.move(x, y)
+    reader.page.mouse.down()
+    reader.page.mouse.move(x - 40, y)
+    assert int(slider.input_value()) < newest
+    reader.page.mouse.move(x, y)
+    reader.page.mouse.up()
+    assert int(slider.input_value()) == newest
+    reader.page.evaluate(f"location.hash = '{run.path}?tab=whatif&whatif_scale=3'")
+    reader.wait("the scale of the address", lambda: slider.input_value() == "3")

@@ -107,7 +107,7 @@ export function searchField({ name, label, placeholder, search, onSearch }) {
 export function slider({ label, at: { low, high, value }, more = "", onMove, onChosen = () => {} }) {
   const words = twoTo(value);
   return html`<label class="slider"><input type="range" step="1" min=${low} max=${high} .value=${String(value)} aria-label=${label}
-    aria-valuetext=${words + more} @input=${({ target }) => onMove(Number(target.value))} @change=${onChosen}><output>${words}</output></label>`;
+    aria-valuetext=${words + more} @input=${({ target }) => onMove(Number(target.value))} @change=${onChosen} @pointerup=${onChosen}><output>${words}</output></label>`;
 }
 
 /** Render a template, then apply the choices of its fields, which the selector `fields` finds.

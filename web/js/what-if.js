@@ -57,8 +57,8 @@ export class WhatIf {
   }
 
   #choose() {
+    if (this.#held) this.charts.go(this.#view);
     this.#held = false;
-    this.charts.go(this.#view);
   }
 
   #draw() {
