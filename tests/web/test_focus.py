@@ -133,3 +133,19 @@ def test_a_theme_chosen_in_another_tab_holds_in_all_of_them(passer_by: Reader) -
     other.click("#theme")
     shown = "document.documentElement.dataset.theme"
     passer_by.wait("its theme", lambda: passer_by.ask(shown) == other.evaluate(shown))
+
+
+def test_a_reader_who_asks_for_less_motion_is_taken_to_a_place_at_once(reader: Reader) -> None:
+    """With the system's setting for reduced motion, a click on a skipped step leads to the charts at once."""
+    run = PostedRun(reader.server)
+    run.updates(30)
+    run.updates(skipped=True)
+    reader.show(run)
+    reader.page.emulate_media(reduced_motion="reduce")
+    reader.tab("skips")
+    step = reader.page.locator("[data-ledger=skips] tbody button").first
+    step.scroll_into_view_if_needed()
+    assert step.evaluate(
+        "step => { const before = scrollY; step.click(); return scrollY < before; }"
+    )
+    reader.page.emulate_media(reduced_motion="null")

@@ -54,6 +54,9 @@ export async function copy(text, what = text) {
 
 export const copyLink = () => copy(location.href, "a link to this view");
 
+/** How to scroll to a place: at once if the reader's system asks for less motion. */
+export const motion = () => (matchMedia("(prefers-reduced-motion: reduce)").matches ? "instant" : "smooth");
+
 /** Show a short message. @param {string} words */
 export function toast(words) {
   const place = byId("toast");

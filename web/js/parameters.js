@@ -1,5 +1,6 @@
 // The table of parameters at the newest sampled update, searched, sorted and paged by the server, and one parameter in detail.
 
+import { motion } from "./browser.js";
 import { DECLARED, dotted, h, html, render, searchField, term } from "./dom.js";
 import { count, NONE, plural } from "./format.js";
 import { onscreen } from "./panel.js";
@@ -142,7 +143,7 @@ export class Drawer {
     // A page opened from a link stays at the top. A click scrolls to the drawer and focuses it, so Escape closes it.
     if (first) return;
     this.element.querySelector("h3")?.focus({ preventScroll: true });
-    this.element.scrollIntoView({ block: "nearest", behavior: "smooth" });
+    this.element.scrollIntoView({ behavior: motion(), block: "nearest" });
   }
 
   close() {

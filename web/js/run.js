@@ -1,7 +1,7 @@
 // The page of one run: findings, numbers, main charts, and the rest in tabs. It follows the run while it trains.
 
 import { chosen } from "./address.js";
-import { copy, toast } from "./browser.js";
+import { copy, motion, toast } from "./browser.js";
 import { Charts } from "./charts.js";
 import { badge, DECLARED, h, html, nothing, notices, render, renderForm, select, term } from "./dom.js";
 import { Findings } from "./findings.js";
@@ -94,7 +94,7 @@ export class Run {
   /** Go to a view, and scroll to the charts. @param {View} view */
   #goTo(view) {
     this.#look(view);
-    this.charts.element.scrollIntoView({ behavior: "smooth", block: "nearest" });
+    this.charts.element.scrollIntoView({ behavior: motion(), block: "nearest" });
   }
 
   /** @param {string} tab */
