@@ -116,3 +116,18 @@ def test_the_table_is_of_what_was_asked_for_last(reader: Reader) -> None:
     reader.wait("all of them", lambda: len(reader.texts(rows)) == 30)
     reader.let_go(held)
     assert len(reader.texts(rows)) == 30
+
+
+def test_a_parameter_whose_numbers_are_refused_says_why(reader: Reader) -> None:
+    """An error of the server is not shown as a parameter without a sample and without skips."""
+    reader.ignore_page_errors("status of 500")
+    run = PostedRun(reader.server)
+    run.updates(3)
+    body = '{"title": "error", "status": 500, "detail": "The store is broken."}'
+    reader.page.route("**/parameters?name=*", lambda route: route.fulfill(status=500, body=body))
+    reader.open(f"#{run.path}?parameter=head.weight")
+    expect(reader.page.locator(f"{DRAWER} h3")).to_have_text("head.weight")
+    reader.page.locator(DRAWER).scroll_into_view_if_needed()
+    words = "The server could not answer: The store is broken."
+    expect(reader.page.locator(f"{DRAWER} > .caption")).to_have_text(words)
+    assert reader.text(f"{DRAWER} .blamed") == ""

@@ -5,7 +5,7 @@ import { DECLARED, dotted, h, html, render, searchField, term } from "./dom.js";
 import { count, NONE, plural } from "./format.js";
 import { onscreen } from "./panel.js";
 import { about } from "./range.js";
-import { get, Refused } from "./server.js";
+import { get, refusalOf } from "./server.js";
 import { Ledger } from "./table.js";
 
 const { statistics: STATISTICS, terms: TERMS } = DECLARED;
@@ -112,7 +112,7 @@ export class Drawer {
   #version = "";
   /** @type {Detail | null} */
   #run = null;
-  /** @type {{sampled: Sampled | null, skips: FoundSkips | null} | null} */
+  /** What the server answered, or why it refused. @type {[Sampled, FoundSkips] | string | null} */
   #read = null;
 
   /** @param {string} path the run's @param {Charts} charts */
@@ -138,6 +138,7 @@ export class Drawer {
     const first = this.#shown === "" && this.#run === null;
     this.#shown = parameter ?? "";
     this.#read = null;
+    this.#version = "";
     if (parameter === null) return;
     this.#draw();
     // A page opened from a link stays at the top. A click scrolls to the drawer and focuses it, so Escape closes it.
@@ -155,23 +156,23 @@ export class Drawer {
     if (parameter === null || this.#run === null) return;
     const of = { ...(stream === null ? {} : { stream }) };
     const wanted = `${this.#run.sampled_updates} ${this.#run.skipped} ${stream} ${parameter}`;
-    if (wanted === this.#version && this.#read?.sampled?.parameters.length) return;
-    const [sampled, skips] = await Promise.all([
-      get(`${this.path}/parameters?${new URLSearchParams({ ...of, name: parameter })}`).catch(unlessRefused),
-      get(`${this.path}/skips?${new URLSearchParams({ ...of, parameter, limit: String(SKIPS) })}`).catch(unlessRefused),
-    ]);
+    if (wanted === this.#version) return;
+    const answers = await Promise.all([
+      get(`${this.path}/parameters?${new URLSearchParams({ ...of, name: parameter })}`),
+      get(`${this.path}/skips?${new URLSearchParams({ ...of, parameter, limit: String(SKIPS) })}`),
+    ]).catch(refusalOf);
     if (parameter !== this.charts.view.parameter || stream !== this.charts.view.stream) return;
-    this.#version = wanted;
-    this.#read = { sampled: /** @type {Sampled | null} */ (sampled), skips: /** @type {FoundSkips | null} */ (skips) };
+    this.#read = /** @type {[Sampled, FoundSkips] | string} */ (answers);
+    this.#version = typeof this.#read !== "string" && this.#read[0].parameters.length ? wanted : "";
     this.#draw();
   }
 
   #draw() {
-    const { sampled, skips } = this.#read ?? { sampled: null, skips: null };
+    const [sampled, skips, why] = typeof this.#read === "string" ? [null, null, this.#read] : (this.#read ?? []);
     const module = moduleOf(this.#shown);
     const all = () => this.charts.choose("search", `${module}.*`);
     const row = sampled?.parameters[0];
-    const words = sampled && row ? `Scaled gradient at step ${count(sampled.step)}, the newest sample.` : "Not in the newest sample.";
+    const words = row ? `Scaled gradient at step ${count(sampled?.step ?? 0)}, the newest sample.` : "Not in the newest sample.";
     const numbers = row && DETAILS.map((each) => html`<div><dt>${term(each.name, each)}</dt><dd>${each.cell(row)}</dd></div>`);
     const steps = [...new Set(skips?.skips.map(({ step }) => step))];
     const many = `${skips?.next ? "more than " : ""}${plural(steps.length, "skip")}`;
@@ -187,9 +188,9 @@ export class Drawer {
           <button type="button" ?hidden=${module === null} @click=${all}>Show all of ${module}</button>
           <button type="button" aria-label="Close this parameter" @click=${() => this.#leave()}>Close</button>
         </header>
-        <p class="caption" role="status">${this.#read && words}</p>
+        <p class="caption" role="status">${sampled ? words : why}</p>
         <dl class="facts">${numbers}</dl>
-        <p class="blamed">${this.#read && blamed}</p>
+        <p class="blamed">${skips && blamed}</p>
         ${this.panels}
       `,
       this.element,
@@ -217,10 +218,4 @@ function shapeWords({ shape }) {
 function moduleOf(parameter) {
   const end = parameter.lastIndexOf(".");
   return end > 0 ? parameter.slice(0, end) : null;
-}
-
-/** Turn a refusal into null: there is no such data. Other errors are rethrown. @param {unknown} error */
-function unlessRefused(error) {
-  if (error instanceof Refused) return null;
-  throw error;
 }
