@@ -131,3 +131,15 @@ def test_a_parameter_whose_numbers_are_refused_says_why(reader: Reader) -> None:
     words = "The server could not answer: The store is broken."
     expect(reader.page.locator(f"{DRAWER} > .caption")).to_have_text(words)
     assert reader.text(f"{DRAWER} .blamed") == ""
+
+
+def test_a_link_to_a_parameter_opens_at_the_top_of_the_page(reader: Reader) -> None:
+    """The details are below the charts, and the page neither scrolls to them nor takes the focus there."""
+    run = PostedRun(reader.server)
+    run.updates(3)
+    reader.open(f"#{run.path}?parameter=head.weight")
+    expect(reader.page.locator(f"{DRAWER} h3")).to_have_text("head.weight")
+    reader.wait("the verdict", lambda: reader.text(".findings .verdict"))
+    reader.catch_up()
+    assert reader.ask("scrollY") == 0
+    assert reader.ask("document.activeElement.tagName") == "BODY"

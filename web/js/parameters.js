@@ -125,8 +125,8 @@ export class Drawer {
 
   /** Rejects if the server does not answer. @param {Detail | null} run */
   async refresh(run) {
-    this.#run = run;
     this.look();
+    this.#run = run;
     if (this.onscreen.here) await this.#fetch();
   }
 
