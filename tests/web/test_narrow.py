@@ -1,4 +1,4 @@
-"""The layout at 320 pixels, as on a small phone or at 400 % zoom, with names that nothing can break."""
+"""The page on small screens, as at 400 % zoom, and in a high-contrast mode."""
 
 from __future__ import annotations
 
@@ -26,3 +26,21 @@ def test_long_names_make_no_view_wider_than_a_small_screen(reader: Reader) -> No
     reader.open(f"#/compare?runs={runs[0].run_id},{runs[1].run_id}")
     settle(reader)
     assert faults(reader.page) == []
+
+
+def test_high_contrast_keeps_what_tells_apart(reader: Reader) -> None:
+    """In forced colors, a legend's squares keep their colors, and the open tab and the chosen axis stand out."""
+    run = PostedRun(reader.server)
+    run.updates(3)
+    reader.show(run)
+    reader.page.emulate_media(forced_colors="active")
+    colours = """([selector, name]) => [...document.querySelectorAll(selector)]
+        .filter((one) => one.checkVisibility()).map((one) => getComputedStyle(one)[name])"""
+    for selector, name in (
+        ("[data-figure=underflow] .readout i", "backgroundColor"),
+        ("[role=tab]", "borderBottomColor"),
+        ("[data-x=step], [data-x=time]", "backgroundColor"),
+    ):
+        found = reader.page.evaluate(colours, [selector, name])
+        assert len(set(found)) >= 2, (selector, found)
+    reader.page.emulate_media(forced_colors="none")
