@@ -134,3 +134,18 @@ def test_charts_that_come_late_are_not_drawn(reader: Reader) -> None:
     reader.catch_up()
     assert listening(reader) == before
     reader.page.click("#theme")
+
+
+def test_an_error_that_comes_late_is_not_shown_in_the_next_view(reader: Reader) -> None:
+    """A refusal of a chart's earlier range leaves the chart as it is until that of the new range arrives."""
+    reader.ignore_page_errors("status of 500")
+    run = PostedRun(reader.server)
+    run.updates(30)
+    reader.show(run)
+    held = reader.hold("**/figures/scale*")
+    run.updates(1)
+    reader.wait("the call", lambda: held)
+    reader.page.keyboard.press("+")
+    held[0].fulfill(status=500, body='{"title": "error", "status": 500, "detail": "It is broken."}')
+    reader.wait("the next call", lambda: len(held) == 2)
+    assert not reader.figure("scale").locator(".empty").is_visible()

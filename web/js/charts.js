@@ -209,6 +209,7 @@ export class Charts {
       await panel.refresh(address, of, version, wanted);
       if (wanted() && panel.range && isWhole(this.view)) this.#drawn[view.x] = fromPlot(panel.range, view.x, this.#zone);
     } catch (error) {
+      if (!wanted()) return;
       if (error instanceof Refused && panel.onRefused(error)) return panel.noteAnswer(of);
       if (error instanceof Refused) return panel.fail(`The server could not draw this chart: ${error.message}`);
       this.onTrouble();
