@@ -33,6 +33,7 @@ def test_high_contrast_keeps_what_tells_apart(reader: Reader) -> None:
     run = PostedRun(reader.server)
     run.updates(3)
     reader.show(run)
+    reader.wait("the legend", lambda: reader.points("underflow"))
     reader.page.emulate_media(forced_colors="active")
     colours = """([selector, name]) => [...document.querySelectorAll(selector)]
         .filter((one) => one.checkVisibility()).map((one) => getComputedStyle(one)[name])"""

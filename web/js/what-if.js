@@ -29,7 +29,7 @@ export class WhatIf {
   /** @param {Charts} charts */
   constructor(charts) {
     this.charts = charts;
-    this.look = paced(async () => charts.look(this.#view), TRIED_MS);
+    this.look = paced(async () => void (this.#held && charts.look(this.#view)), TRIED_MS);
     // Charts are not drawn during a drag, but this drag must move its chart.
     this.element.addEventListener("pointerdown", (event) => event.stopPropagation());
     charts.panel("whatif").onDrawn = (meta) => {
