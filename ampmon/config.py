@@ -5,10 +5,13 @@ Only this module reads the environment.
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import math
 import os
 import re
 import sys
+import urllib.parse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,6 +186,25 @@ def resolve(  # noqa: PLR0913 - one argument per option of `ampmon.init`
         spool_bytes=_spool_bytes(environment.get("AMPMON_SPOOL_BYTES") or str(SPOOL_BYTES)),
         quiet=environment.get("AMPMON_QUIET") not in {None, "", "0"},
     )
+
+
+def is_loopback(host: str | None) -> bool:
+    """Whether a URL's host name is this machine's, as ``localhost`` or ``::1``."""
+    with contextlib.suppress(ValueError):
+        return host == "localhost" or ipaddress.ip_address(host or "").is_loopback
+    return False
+
+
+def proxy_for(url: str) -> str | None:
+    """The proxy that HTTPS_PROXY names, if ``url`` is of an https server elsewhere that NO_PROXY does not except."""
+    with contextlib.suppress(ValueError):
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme == "https" and not is_loopback(parts.hostname):
+            from urllib.request import getproxies_environment, proxy_bypass
+
+            proxy = getproxies_environment().get("https")
+            return None if proxy is None or proxy_bypass(parts.netloc) else proxy
+    return None
 
 
 def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:

@@ -27,6 +27,7 @@ class MemoryTransport:
     """
 
     def __init__(self) -> None:
+        self.proxy: str | None = None
         self.down = False
         self.lose_acks = 0
         self.bytes_max: int | None = None

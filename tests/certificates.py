@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -33,3 +35,10 @@ class Authority:
         cert.write_bytes(b"".join(each.bytes() for each in made.cert_chain_pems))
         made.private_key_pem.write_to_path(key)
         return cert, key
+
+
+def secured(listener: socket.socket, pair: tuple[Path, Path]) -> ssl.SSLSocket:
+    """A listener whose connections use TLS, with a certificate and its key."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*pair)
+    return context.wrap_socket(listener, server_side=True)

@@ -8,6 +8,7 @@ import threading
 import zlib
 from collections import deque
 from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -18,6 +19,7 @@ from ampmon.errors import HeaderMissing, Refused
 from ampmon.testing import MemoryTransport
 from ampmon.transport.proof import PROOF_PATH, digest_of, id_of, proof
 from attempts import TOKEN
+from certificates import secured
 from waiting import DEADLINE_S
 
 
@@ -30,10 +32,12 @@ class RecordingServer:
 
     Requests for a proof of the token are answered like a server does, and neither use ``planned`` nor are kept.
     A planned status of 0 closes the connection without an answer, and -1 lets a request through. With the header
-    "Server", the answer is somebody else's.
+    "Server", the answer is somebody else's. With the ``pair`` of a certificate and its key, it speaks TLS.
     """
 
-    def __init__(self, port: int = 0, token: str | None = None) -> None:
+    def __init__(
+        self, port: int = 0, token: str | None = None, pair: tuple[Path, Path] | None = None
+    ) -> None:
         self.store = MemoryTransport()
         self.planned: deque[tuple[int, dict[str, str]]] = deque()
         self.requests: list[dict[str, str]] = []
@@ -60,6 +64,8 @@ class RecordingServer:
 
         self._http = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._http.daemon_threads = True
+        if pair is not None:
+            self._http.socket = secured(self._http.socket, pair)
         self.port = self._http.server_port
         self.url = f"http://127.0.0.1:{self.port}"
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
+from ampmon.config import is_loopback
 from ampmon.errors import Refused, Unreachable
 from ampmon.sender.backoff import FIRST_S, LOCAL_FIRST_S, LOCAL_MAX_S, MAX_S, Backoff
 from ampmon.sender.delivery import BATCH_BYTES_MAX, SpoolDelivery
@@ -22,7 +23,6 @@ from ampmon.transport import BLAMES_THE_BATCH, Transport
 POLL_S = 0.02
 BROKEN_PAUSE_S = 1.0
 IDLE_S = 60.0
-_LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
 _log = logging.getLogger(__name__)
 
 
@@ -58,7 +58,7 @@ class DestinationWorker:
         self._clock = clock
         self._idle_since_s = clock()
         self._stop = threading.Event()
-        local = urllib.parse.urlsplit(self.url).hostname in _LOCAL
+        local = is_loopback(urllib.parse.urlsplit(self.url).hostname)
         self._new_backoff = partial(
             Backoff,
             clock,
@@ -77,6 +77,13 @@ class DestinationWorker:
         self._bytes_max = bytes_max
         for delivery in self._deliveries():
             delivery.limit(bytes_max)
+
+    def go_through(self, proxy: str | None) -> None:
+        """Use the proxy of the newest run from the next connection on. If it is another, try at once."""
+        if proxy != self.transport.proxy:
+            self.transport.proxy = proxy
+            self._backoff.succeeded()
+            self._problem = None
 
     def add(self, delivery: SpoolDelivery) -> None:
         delivery.limit(self._bytes_max)

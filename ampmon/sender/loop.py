@@ -47,7 +47,12 @@ def http_transports(directory: Path) -> TransportFor:
             return server_address(directory) or destination.url
 
         url = destination.url if destination.named else current
-        return HttpTransport(url, token=destination.token, token_file=directory / "token")
+        return HttpTransport(
+            url,
+            token=destination.token,
+            token_file=directory / "token",
+            proxy=destination.proxy,
+        )
 
     return to
 
@@ -135,6 +140,8 @@ class Loop:
             if ours != path:
                 _log.info("took over the spool %s as %s", path.name, ours.name)
             worker = self._worker(destination)
+            if ours == path:  # its run began here, after those seen before
+                worker.go_through(destination.proxy)
             delivery = SpoolDelivery(ours, destination, worker.transport, self._clock)
             self._seen.add(ours.name)
             worker.add(delivery)

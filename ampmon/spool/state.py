@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ampmon.config import RunOptions
+from ampmon.config import RunOptions, proxy_for
 from ampmon.identity.process import ProcessIdentity, this_process
 from ampmon.spool.layout import Position, bytes_behind
 from ampmon.system import private
@@ -29,7 +29,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     """The server of the records, and the process that writes them.
 
     ``token`` is the one given explicitly; None means the data directory's token file. Unless somebody ``named`` the
-    address, the server that runs on the data directory takes precedence.
+    address, the server that runs on the data directory takes precedence. ``proxy`` leads to a named address.
     """
 
     url: str
@@ -37,6 +37,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     process: ProcessIdentity
     token: str | None = None
     named: bool = True
+    proxy: str | None = None
 
     @classmethod
     def of(cls, options: RunOptions) -> Destination:
@@ -47,6 +48,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
             process=this_process(),
             token=options.token,
             named=options.named,
+            proxy=proxy_for(options.url) if options.named else None,
         )
 
     @classmethod
@@ -62,7 +64,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
         private.replace(path / DESTINATION, msgspec.json.encode(self), durable=False)
 
     def __repr__(self) -> str:
-        return f"Destination({self.url!r}, {self.mode})"  # without the token
+        return f"Destination({self.url!r}, {self.mode})"  # no token, no proxy's password
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ import email.utils
 import gzip
 import http.client
 import math
+import re
 import socket
 import ssl
 import threading
@@ -23,6 +24,7 @@ from ampmon import wire
 from ampmon.errors import HeaderMissing, Refused, Unreachable
 from ampmon.system import private
 from ampmon.transport.proof import ProvenConnection
+from ampmon.transport.tunnel import Tunnels
 
 
 CONNECT_TIMEOUT_S = 5.0
@@ -58,7 +60,9 @@ NO_TOKEN = (
 
 
 class Transport(Protocol):
-    """Delivers an encoded batch, and answers once it is stored."""
+    """Delivers an encoded batch, and answers once it is stored. New connections over https use the ``proxy``."""
+
+    proxy: str | None
 
     def send(self, batch: bytes, records: int) -> wire.Ack:
         """Deliver ``batch``, which holds ``records`` records. Blocks, within time limits.
@@ -77,7 +81,7 @@ class HttpTransport:
     The token is ``token``, or else the content of ``token_file``, read at each attempt: the server creates that file
     when it first starts, which may be later. Nothing is sent without a token. Nothing is sent before the server has
     shown a trusted TLS certificate or, over plain http, proven that it knows the token. Follows no redirect, and puts
-    the token only into the request's header.
+    the token only into the request's header. An https server is reached through ``proxy``, unless that is None.
     """
 
     def __init__(
@@ -86,9 +90,11 @@ class HttpTransport:
         *,
         token: str | None = None,
         token_file: Path | None = None,
+        proxy: str | None = None,
         read_timeout_s: float = READ_TIMEOUT_S,
         total_timeout_s: float = TOTAL_TIMEOUT_S,
     ) -> None:
+        self.proxy = proxy
         self._url = url
         self._token = token
         self._token_file = token_file
@@ -99,6 +105,8 @@ class HttpTransport:
         """Kept between requests, and reopened if the server has closed it."""
         self._connected = "", ""
         """The URL and the token for which the connection was made."""
+        self._through = ""
+        """The proxy of the connection, in words."""
 
     def send(self, batch: bytes, records: int) -> wire.Ack:
         url = self._url if isinstance(self._url, str) else self._url()
@@ -111,7 +119,7 @@ class HttpTransport:
         try:
             status, answer, retry_after = self._post(url.rstrip("/"), token, batch, headers)
         except _LOST as error:
-            raise Unreachable(f"no answer: {why_unanswered(error)}") from None
+            raise Unreachable(f"no answer{self._through}: {why_unanswered(error)}") from None
         if status == 200:
             return _acknowledgement(answer)
         raise _failure(status, answer, retry_after)
@@ -166,7 +174,8 @@ class HttpTransport:
         if sock is not None:
             with contextlib.suppress(OSError):
                 # Not the TLS socket's own shutdown: it would tear down what another thread is reading from.
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+                # TLS within TLS to a proxy is no socket, but has one.
+                socket.socket.shutdown(getattr(sock, "socket", sock), socket.SHUT_RDWR)
 
     def _post_on_kept(self, url: str, token: str, body: bytes, headers: dict[str, str]) -> _Answer:
         connection = self._connection
@@ -183,7 +192,12 @@ class HttpTransport:
         # urllib3's pools take the brackets off an IPv6 address; its connections do not.
         host, base = (parsed.host or "").strip("[]"), parsed.path or ""
         connection: HTTPConnection
-        if parsed.scheme == "https":
+        self._through = ""
+        if parsed.scheme == "https" and self.proxy is not None:
+            tunnels = Tunnels(self.proxy, timeout=CONNECT_TIMEOUT_S)
+            self._through = f" through the proxy {tunnels.place}"
+            connection = tunnels.connection(parsed.host or "", parsed.port)
+        elif parsed.scheme == "https":
             connection = HTTPSConnection(host, parsed.port, timeout=CONNECT_TIMEOUT_S)
         else:
             connection = ProvenConnection(
@@ -267,6 +281,10 @@ def _seconds(retry_after: str | None) -> float | None:
 
 def why_unanswered(error: Exception) -> str:
     """Describe an exception in our own words, since its message may quote headers."""
+    if isinstance(error, urllib3.exceptions.ProxyError):
+        error = error.original_error
+    if tunnel := re.match(r"Tunnel connection failed: (\d+)", str(error)):
+        return f"the proxy answers HTTP {tunnel[1]}"
     if isinstance(error, urllib3.exceptions.NameResolutionError):
         return "the host name cannot be resolved"
     if isinstance(error, urllib3.exceptions.NewConnectionError):

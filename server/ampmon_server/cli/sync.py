@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from ampmon.config import RunOptions, data_directory, resolve
+from ampmon.config import RunOptions, data_directory, proxy_for, resolve
 from ampmon.errors import ConfigurationError
 from ampmon.sender.sync import SpoolOutcome, Sync, spools_at
 from ampmon.spool import Destination
@@ -64,15 +65,16 @@ class _Ways:
 
     def to(self, destination: Destination) -> HttpTransport:
         url = self._url or (destination.url if destination.named else self._known)
+        to = partial(HttpTransport, url, proxy=proxy_for(url))
         if self._file is not None:
-            return HttpTransport(url, token=_held(self._file))
+            return to(token=_held(self._file))
         own = data_directory() / "token"
         if url == self._known or url.startswith("http://"):
             token = self._token or destination.token
-            return HttpTransport(url, token=token, token_file=self._beside or own)
+            return to(token=token, token_file=self._beside or own)
         if self._token or (self._beside is None and own.exists()):
             self.kept_from.add(url)
-        return HttpTransport(url, token=destination.token, token_file=self._beside)
+        return to(token=destination.token, token_file=self._beside)
 
 
 def _held(file: Path) -> str:

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 import msgspec
 import urllib3
 
+from ampmon.config import proxy_for
 from ampmon.errors import AmpmonError, Unreachable
 from ampmon.system.plain import TEXT_MAX, plain
 from ampmon.transport import why_unanswered
 from ampmon.transport.proof import WRONG_PROOF, ProvenPool
+from ampmon.transport.tunnel import Tunnels
 
 
 _API = "/api/v1"
@@ -64,15 +66,22 @@ class ApiClient:
         )
         self.token = token
         self._headers = {"Authorization": f"Bearer {token}"}
+        self._through = ""
         try:
             place = urllib3.util.parse_url(self.url)
             self._base = place.path or ""
             host, port, time_s = place.host or "", place.port, timeout_s
-            self._http: urllib3.HTTPConnectionPool = (
-                urllib3.HTTPSConnectionPool(host, port, timeout=time_s)
-                if place.scheme == "https"
-                else ProvenPool(host, port, timeout=time_s, token=token, base=self._base)
-            )
+            self._http: urllib3.HTTPConnectionPool
+            if (proxy := proxy_for(self.url)) is not None:
+                tunnels = Tunnels(proxy, timeout=time_s)
+                self._through = f" through the proxy {tunnels.place}"
+                self._http = tunnels.connection_from_url(self.url)
+            elif place.scheme == "https":
+                self._http = urllib3.HTTPSConnectionPool(host, port, timeout=time_s)
+            else:
+                self._http = ProvenPool(host, port, timeout=time_s, token=token, base=self._base)
+        except Unreachable as error:
+            raise ClientError(f"{self.url}: {error}") from None
         except urllib3.exceptions.LocationValueError:  # it has no host, or a port that is none
             raise ClientError(
                 f"{self.url} is not an address: write one such as http://127.0.0.1:8267"
@@ -152,7 +161,7 @@ class ApiClient:
                 raise ClientError(
                     f"{self.url} has a certificate that is not trusted here: set SSL_CERT_FILE to its CA certificate"
                 ) from None
-            why = f"does not answer ({why_unanswered(error)})"
+            why = f"does not answer{self._through} ({why_unanswered(error)})"
             raise ClientError(
                 f"{self.url} {why}: start `ampmon serve` there, or name another --url"
             ) from None
