@@ -3,6 +3,7 @@
 AmpmonError
 ├── ConfigurationError   an invalid argument or AMPMON_* variable; names it and what is valid
 ├── SpoolError           the data directory cannot be written or read; `ampmon.init` only warns
+│   └── NewerRecords     a newer ampmon wrote the records
 └── TransportError       a request to the server failed
     ├── Unreachable      no usable answer: retry
     ├── Refused          the server rejected the batch: a retry would fail again
@@ -22,6 +23,10 @@ class ConfigurationError(AmpmonError, ValueError):
 
 class SpoolError(AmpmonError):
     """The data directory cannot be written or read."""
+
+
+class NewerRecords(SpoolError):
+    """A newer ampmon wrote the records."""
 
 
 class TransportError(AmpmonError):

@@ -70,6 +70,10 @@ class SpoolDelivery:
         """Whether the writer may still append. Up to half a second out of date, unless ``asked_now``."""
         return not self._author.is_over(asked_now=asked_now)
 
+    def attended(self) -> bool:
+        """Whether the writer was just seen running."""
+        return self._author.is_alive()
+
     def series(self) -> tuple[UUID, int] | None:
         """The run and rank of this attempt, or None if not known yet. Does not raise."""
         with contextlib.suppress(OSError, SpoolError):

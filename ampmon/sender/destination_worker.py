@@ -12,7 +12,7 @@ from functools import partial
 from uuid import UUID
 
 from ampmon.config import is_loopback
-from ampmon.errors import Refused, Unreachable
+from ampmon.errors import AmpmonError, NewerRecords, Refused, Unreachable
 from ampmon.sender.backoff import FIRST_S, LOCAL_FIRST_S, LOCAL_MAX_S, MAX_S, Backoff
 from ampmon.sender.delivery import BATCH_BYTES_MAX, SpoolDelivery
 from ampmon.sender.statusfile import DestinationStatus
@@ -30,13 +30,14 @@ _log = logging.getLogger(__name__)
 class SpoolTurns:
     """A spool, when its next turn is, and the ``problem`` that only it has, or the attempt before it.
 
-    ``at_fault``: in its last turn, the server refused its headers.
+    ``at_fault``: in its last turn, the server refused its headers. ``newer``: its records were those of a newer ampmon.
     """
 
     delivery: SpoolDelivery
     backoff: Backoff
     problem: str | None = None
     at_fault: bool = False
+    newer: bool = False
 
 
 class DestinationWorker:
@@ -155,7 +156,9 @@ class DestinationWorker:
                 self._gone(name)
                 return False
             turns.backoff.failed()
-            problem = f"{type(error).__name__}: {error}"
+            turns.newer = isinstance(error, NewerRecords)
+            ours = isinstance(error, AmpmonError)
+            problem = str(error) if ours else f"{type(error).__name__}: {error}"
             turns.at_fault = problem == turns.problem
             turns.problem = problem
             _log.exception("spool %s", name)
@@ -201,6 +204,12 @@ class DestinationWorker:
 
     def is_idle(self) -> bool:
         return not self._spools and self._clock() - self._idle_since_s >= IDLE_S
+
+    def is_outdated(self) -> bool:
+        """Whether a running process writes records that only a newer sender can read."""
+        return any(
+            turns.newer and turns.delivery.attended() for turns in list(self._spools.values())
+        )
 
     def live(self) -> bool:
         """Whether any writer may still append."""

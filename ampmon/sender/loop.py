@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ampmon.config import server_address
-from ampmon.errors import AmpmonError
 from ampmon.sender.adoption import adopt, is_silent
 from ampmon.sender.delivery import BATCH_BYTES_MAX, SpoolDelivery
 from ampmon.sender.destination_worker import DestinationWorker
@@ -83,7 +82,8 @@ class Loop:
     def run(self, stop: threading.Event, elected: Callable[[], bool] = lambda: True) -> None:
         """Send until ``stop`` is set or nothing is left: no writer lives, and nothing could be sent for a while.
 
-        Also end once ``elected`` returns False, and then leave all files in place.
+        Also end if a process with a newer ampmon writes, which then starts its own sender, or once ``elected`` returns
+        False, and then leave all files in place.
         """
         with contextlib.suppress(OSError):
             private.make(home(self._directory))
@@ -93,7 +93,7 @@ class Loop:
                 try:
                     self._look_for_spools()
                     self._let_go()
-                    if self._report() and self._nothing_to_do():
+                    if self._is_outdated() or (self._report() and self._nothing_to_do()):
                         break
                 except OSError:
                     # The workers continue with what they have.
@@ -146,7 +146,7 @@ class Loop:
             self._seen.add(ours.name)
             worker.add(delivery)
             self._quiet_since_s = self._clock()
-        except (OSError, AmpmonError) as error:
+        except OSError as error:
             _log.warning("cannot read the spool %s: %s", path, error)
             self._not_ours_until_s[path.name] = self._clock() + _STRANGERS_EVERY_S
 
@@ -191,6 +191,9 @@ class Loop:
             destinations=tuple(worker.status() for worker in self._workers.values()),
         ).write(self._directory)
         return True
+
+    def _is_outdated(self) -> bool:
+        return any(worker.is_outdated() for worker in self._workers.values())
 
     def _nothing_to_do(self) -> bool:
         """Whether it was quiet long enough for the sender to exit. The next sender finds what is left."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from uuid import UUID
 
-from ampmon.errors import SpoolError
+from ampmon.errors import NewerRecords
 
 
 # 0xC1 is the only byte that begins no msgpack value.
@@ -111,5 +111,5 @@ def _frame_at(buffer: bytes, at: int, salt: int, offset: int) -> Frame | None:
     if crc != _CRC.unpack_from(buffer, at + _PREFIX.size)[0]:
         return None
     if version != VERSION or kind not in (RECORD, HEADER):
-        raise SpoolError("a newer ampmon wrote these records: upgrade the one that sends them")
+        raise NewerRecords("a newer ampmon wrote these records: upgrade the one that sends them")
     return Frame(kind, key.decode("utf-8", "replace"), payload, offset + end)

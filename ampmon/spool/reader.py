@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from ampmon.errors import SpoolError
@@ -36,10 +37,7 @@ class Chunk:
 
 
 class SpoolReader:
-    """Reads the spool at ``path`` while another process appends to it. Keeps no file open.
-
-    ``headers`` holds the newest payload of each key up to the position read.
-    """
+    """Reads the spool at ``path`` while another process appends to it. Keeps no file open."""
 
     def __init__(self, path: Path, position: Position) -> None:
         attempt_id = layout.attempt_id_of(path)
@@ -47,10 +45,8 @@ class SpoolReader:
             raise SpoolError(f"{path} is not a spool: its name is not an attempt's id")
         self.path = path
         self._root = os.fspath(path)
-        self.headers: dict[str, bytes] = {}
         self._attempt_id = attempt_id
         self._position = position
-        self._recall_headers()
 
     @property
     def position(self) -> Position:
@@ -65,8 +61,7 @@ class SpoolReader:
         """Return the next records, of one segment at most, and move past them.
 
         A record longer than ``bytes_max`` comes alone. ``over`` says that nobody appends any more. Bytes at the end
-        that are no frame are then damage, not a frame that is still being written. Raises OSError, and SpoolError for
-        records of a newer ampmon.
+        that are no frame are then damage, not a frame that is still being written. Raises OSError and NewerRecords.
         """
         following = self._following(over)
         complete = over or following is not None
@@ -141,11 +136,15 @@ class SpoolReader:
                     return
                 limit = at_once if start > before else limit * 2  # a frame is longer than that
 
-    def _recall_headers(self) -> None:
+    @cached_property
+    def headers(self) -> dict[str, bytes]:
+        """The newest payload of each key up to the position read. The first access raises as `read` does."""
+        headers: dict[str, bytes] = {}
         position = self._position
         if position.offset and layout.segment_path(self.path, position.segment).exists():
             for piece in self._scan(position.segment, 0, complete=False):
                 if piece.end > position.offset:
                     break
                 if isinstance(piece, frame.Frame) and piece.kind == frame.HEADER:
-                    self.headers[piece.key] = piece.payload
+                    headers[piece.key] = piece.payload
+        return headers

@@ -26,7 +26,7 @@ from ampmon.sender import election
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.destination_worker import POLL_S, DestinationWorker
 from ampmon.sender.loop import Loop
-from ampmon.spool import Destination, spools
+from ampmon.spool import Cursor, Destination, frame, spools
 from ampmon.testing import ManualClock, MemoryTransport
 from attempts import DEAD, Attempt, end_sender, endless, seqs
 from recording_server import USUAL, RecordingServer, answer_for
@@ -75,6 +75,43 @@ def test_one_sender_per_directory(tmp_path: Path, server: RecordingServer) -> No
     with SenderProcess(tmp_path):
         wait_for(lambda: seqs(server.store.records(attempt.id)) == [0, 1, 2])
     attempt.spool.close()
+
+
+@pytest.mark.parametrize("sent", [0, 1])
+def test_a_sender_makes_way_for_a_newer_one(
+    tmp_path: Path, server: RecordingServer, monkeypatch: pytest.MonkeyPatch, sent: int
+) -> None:
+    """A sender ends if a running process writes records of a newer ampmon, also if a newer sender has sent some."""
+    with monkeypatch.context() as patched:
+        patched.setattr(frame, "VERSION", frame.VERSION + 1)
+        newer = Attempt(tmp_path, url=server.url)
+        newer.events(3)
+    if sent:
+        Cursor(segment=0, offset=sent).write(newer.spool.path, durable=False)
+    with SenderProcess(tmp_path) as process:
+        assert process.wait(DEADLINE_S) == 0
+    assert Cursor.read(newer.spool.path).offset == sent
+    newer.spool.close()
+
+
+def test_records_that_only_a_newer_sender_can_read_hold_up_no_others(
+    tmp_path: Path, server: RecordingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once their process is gone, a sender goes on with other spools, and its status says what it cannot read."""
+    with monkeypatch.context() as patched:
+        patched.setattr(frame, "VERSION", frame.VERSION + 1)
+        newer = Attempt(tmp_path, url=server.url, process=DEAD)
+        newer.events(3)
+    Cursor(segment=0, offset=1).write(newer.spool.path, durable=False)
+    with SenderProcess(tmp_path):
+        wait_for(
+            lambda: (status := sender.status(tmp_path)) and status.problem(server.url, newer.id)
+        )
+        other = Attempt(tmp_path, url=server.url)
+        other.events(3)
+        wait_for(lambda: seqs(server.store.records(other.id)) == [0, 1, 2])
+    newer.leave()
+    other.spool.close()
 
 
 def test_records_ship_at_the_next_look(tmp_path: Path) -> None:

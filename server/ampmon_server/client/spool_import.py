@@ -11,7 +11,7 @@ from uuid import UUID
 
 import urllib3
 
-from ampmon.errors import AmpmonError, SpoolError
+from ampmon.errors import AmpmonError
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.sync import Sync, spools_at
 from ampmon.spool import Destination, Position, segments, spools
@@ -46,13 +46,10 @@ def _is_ours(path: Path, known: Callable[[UUID], bool]) -> bool:
 
 def _is_whole(path: Path, destination: Destination, known: Callable[[UUID], bool]) -> bool:
     transport = HttpTransport(destination.url)  # it sends nothing
-    try:
-        delivery = SpoolDelivery(path, destination, transport, time.monotonic)
-    except SpoolError:  # a newer ampmon wrote it, and sends it
-        return False
+    delivery = SpoolDelivery(path, destination, transport, time.monotonic)
     if delivery.cursor.position == Position(0, 0):
         return True
-    series = delivery.series()
+    series = delivery.series()  # None if a newer ampmon wrote it, and sends it
     return series is not None and known(series[0])
 
 
