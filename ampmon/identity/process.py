@@ -13,6 +13,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from ampmon.system import private
+
 
 Fate: TypeAlias = Literal["alive", "gone", "unknown"]
 
@@ -20,6 +22,8 @@ _PROC = Path("/proc")
 _NO_NAMES = frozenset({"localhost", "unknown"})
 _SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors that say nothing about a file: the reader is short of descriptors or memory."""
+_MADE = "file-"
+"""Begins an id that stands for a boot's."""
 _FIRST_NAMESPACE = 0xEFFFFFFC
 """The inode of a Linux machine's initial pid namespace (PROC_PID_INIT_INO)."""
 
@@ -28,7 +32,7 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """A process, described so that another one can tell later whether it is gone.
 
     ``started`` is the kernel's start time in clock ticks after boot, ``namespace`` the pid namespace's inode. Both are
-    0, and ``boot_id`` is empty, on systems without them (macOS, Windows).
+    0 on systems without them (macOS, Windows).
     """
 
     pid: int
@@ -39,7 +43,8 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     def place(self) -> str:
         """The `place` in which this process runs."""
-        return file_name(self.host) + (f"-{self.namespace}" if self._is_inner() else "")
+        machine = f"-{self.boot_id}" if self.boot_id.startswith(_MADE) else ""
+        return file_name(self.host) + machine + (f"-{self.namespace}" if self._is_inner() else "")
 
     def _is_inner(self) -> bool:
         return self.namespace not in (0, _FIRST_NAMESPACE)
@@ -52,7 +57,8 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
         if self.boot_id != boot_id():
             # The same machine after a reboot, if it has a name of its own. Containers on several may share one.
             named = not self._is_inner() and self.host.partition(".")[0] not in _NO_NAMES
-            return "gone" if self.host == host() and named else "unknown"
+            made = self.boot_id.startswith(_MADE) or boot_id().startswith(_MADE)
+            return "gone" if self.host == host() and named and not made else "unknown"
         if self.namespace != _namespace() or (not self.boot_id and self.host != host()):
             return "unknown"
         if sys.platform == "win32":
@@ -102,8 +108,21 @@ def start_time(pid: int) -> int | None:
 
 @functools.cache
 def boot_id() -> str:
-    """The kernel's random id of this boot, or empty if the system has none. Raises OSError as `fate` does."""
-    return _read("sys/kernel/random/boot_id").strip()[:64]
+    """The kernel's random id of this boot. If it has none, an id of this machine. Raises OSError as `fate` does.
+
+    That is when a file was created in the temporary directory. It is empty if none can be.
+    """
+    if given := _read("sys/kernel/random/boot_id").strip()[:64]:
+        return given
+    try:
+        fd = private.open_file(private.on_this_machine("machine"), os.O_RDONLY | os.O_CREAT)
+    except OSError as error:
+        if error.errno in _SHORT:
+            raise
+        return ""
+    with os.fdopen(fd):
+        made = os.fstat(fd)
+    return f"{_MADE}{made.st_ino:x}-{made.st_mtime_ns:x}"
 
 
 def _read(*names: str) -> str:

@@ -10,7 +10,6 @@ import hashlib
 import os
 import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -113,9 +112,8 @@ def _locked(fd: int, path: Path, *, shared: bool) -> int | None:
 
 def _on_local_disk(path: Path) -> Path:
     """The local lock file for ``path``. It only excludes other processes of this user on this machine."""
-    folder = Path(tempfile.gettempdir()) / f"ampmon-{os.getuid() if hasattr(os, 'getuid') else 0}"
-    private.directory(folder)
-    return folder / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.lock"
+    name = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
+    return private.on_this_machine(f"{name}.lock")
 
 
 if sys.platform == "win32":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 
@@ -35,6 +36,12 @@ def directory(path: Path, *below: str, uid: int | None = None) -> Path:
         make(path)
         _check(path.lstat(), path, uid)
     return path
+
+
+def on_this_machine(name: str) -> Path:
+    """A path in this user's folder of the temporary directory, which machines do not share. Raises as `directory`."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    return directory(Path(tempfile.gettempdir()) / f"ampmon-{user}") / name
 
 
 def make(path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from ampmon import identity, wire
 from ampmon.config import resolve
-from waiting import wait_for
+from waiting import DEADLINE_S, wait_for
 
 
 def test_uuid7_is_of_rfc_9562(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,6 +181,45 @@ def test_reused_pid_is_another_process() -> None:
 def test_fate_of_what_cannot_be_seen_is_unknown(change: dict[str, object], fate: str) -> None:
     """A reboot ends a process. On another host or in another container its fate is unknown."""
     assert msgspec.structs.replace(identity.this_process(), **change).fate() == fate
+
+
+WITHOUT_BOOT_ID = """
+import pathlib, sys
+import msgspec
+from ampmon.identity import process
+process._PROC = pathlib.Path("/nowhere")
+if len(sys.argv) > 1:
+    writer = msgspec.json.decode(sys.argv[1], type=process.ProcessIdentity)
+    print(writer.fate(), writer.place() == process.place())
+else:
+    print(msgspec.json.encode(process.this_process()).decode(), flush=True)
+    input()
+"""
+
+
+def test_machines_without_boot_ids_are_told_apart(tmp_path: Path) -> None:
+    """They may share a host name. Only a process with the same temporary directory takes a writer for dead."""
+
+    def begin(machine: str, *arguments: str) -> subprocess.Popen[str]:
+        (tmp_path / machine).mkdir(exist_ok=True)
+        return subprocess.Popen(
+            [sys.executable, "-c", WITHOUT_BOOT_ID, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(tmp_path / machine)},
+        )
+
+    def told(machine: str, writer: str) -> str:
+        return begin(machine, writer).communicate(timeout=DEADLINE_S)[0].strip()
+
+    with begin("one") as process:
+        assert process.stdout is not None
+        writer = process.stdout.readline()
+        assert told("one", writer) == "alive True"
+        process.kill()
+    assert told("one", writer) == "gone True"
+    assert told("other", writer) == "unknown False"
 
 
 def test_nothing_is_gone_for_want_of_a_descriptor() -> None:
