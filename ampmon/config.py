@@ -202,9 +202,19 @@ def proxy_for(url: str) -> str | None:
         if parts.scheme == "https" and not is_loopback(parts.hostname):
             from urllib.request import getproxies_environment, proxy_bypass
 
-            proxy = getproxies_environment().get("https")
-            return None if proxy is None or proxy_bypass(parts.netloc) else proxy
+            proxies = getproxies_environment()
+            if not (proxy_bypass(parts.netloc) or _is_in(parts.hostname, proxies.get("no", ""))):
+                return proxies.get("https")
     return None
+
+
+def _is_in(host: str | None, networks: str) -> bool:
+    """Whether a host is an address in one of these networks, which Python's own NO_PROXY does not know."""
+    for each in networks.split(","):
+        with contextlib.suppress(ValueError):
+            if ipaddress.ip_address(host or "") in ipaddress.ip_network(each.strip()):
+                return True
+    return False
 
 
 def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:

@@ -76,6 +76,8 @@ def proxy(server: RecordingServer) -> Iterator[ConnectProxy]:
         ({"HTTPS_PROXY": "http://p:1", "no_proxy": f"{NAME}:8267"}, URL, None),
         ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": f"{NAME}:443"}, URL, "http://p:1"),
         ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "*"}, URL, None),
+        ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "a,10.0.0.0/8"}, "https://10.1.2.3:8267", None),
+        ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8"}, "https://11.1.2.3", "http://p:1"),
         ({"HTTP_PROXY": "http://p:1", "HTTPS_PROXY": "http://p:1"}, f"http://{NAME}", None),
         ({"HTTP_PROXY": "http://p:1"}, URL, None),
         ({"HTTPS_PROXY": "http://p:1"}, "https://localhost:8267", None),
