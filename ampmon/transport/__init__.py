@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import email.utils
 import gzip
 import http.client
-import math
 import re
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -241,7 +238,7 @@ def _acknowledgement(answer: bytes) -> wire.Ack:
 
 
 def _failure(status: int, answer: bytes, retry_after: str | None) -> Exception:
-    problem = _problem(answer)
+    problem = problem_in(answer)
     stranger = status in BLAMES_THE_BATCH - {TOO_LARGE} and problem.get("status") != status
     if status in _TRANSIENT or status >= 500 or 200 < status < 300 or stranger:
         why = NOT_ACCEPTED if status == 401 else f"HTTP {status}"
@@ -251,7 +248,7 @@ def _failure(status: int, answer: bytes, retry_after: str | None) -> Exception:
     return Refused(f"HTTP {status}{_detail(problem)}", status)
 
 
-def _problem(answer: bytes) -> dict[str, object]:
+def problem_in(answer: bytes) -> dict[str, object]:
     """The problem document of an ampmon server, or an empty one. Gateways answer with pages of their own."""
     try:
         return msgspec.json.decode(answer, type=dict[str, object])
@@ -266,17 +263,11 @@ def _detail(problem: dict[str, object]) -> str:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Seconds from now until a Retry-After header, which holds seconds or a date."""
-    if retry_after is None:
-        return None
+    """Seconds from now until a Retry-After header, which holds seconds or a date. None for any other."""
     try:
-        seconds = float(retry_after)
-    except ValueError:
-        try:
-            seconds = email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time()
-        except (ValueError, OverflowError):
-            return None
-    return None if math.isnan(seconds) else min(max(seconds, 0.0), _RETRY_AFTER_MAX_S)
+        return min(urllib3.Retry().parse_retry_after(retry_after or ""), _RETRY_AFTER_MAX_S)
+    except (urllib3.exceptions.InvalidHeader, ValueError, OverflowError):
+        return None
 
 
 def why_unanswered(error: Exception) -> str:

@@ -130,7 +130,6 @@ def test_missing_header_has_its_own_error(
         ("7", 7, 7),
         pytest.param(formatdate(time.time() + 60, usegmt=True), 0, 60, id="date"),
         ("999999", 300, 300),
-        ("-5", 0, 0),
     ],
 )
 def test_retry_after_is_understood(
@@ -144,7 +143,7 @@ def test_retry_after_is_understood(
     assert least <= unreachable.value.retry_after_s <= most
 
 
-@pytest.mark.parametrize("value", ["soon", "nan", ""])
+@pytest.mark.parametrize("value", ["soon", "nan", "-5", ""])
 def test_senseless_retry_after_is_ignored(
     server: RecordingServer, transport: HttpTransport, value: str
 ) -> None:

@@ -11,7 +11,7 @@ import urllib3
 from ampmon.config import proxy_for
 from ampmon.errors import AmpmonError, Unreachable
 from ampmon.system.plain import TEXT_MAX, plain
-from ampmon.transport import why_unanswered
+from ampmon.transport import problem_in, why_unanswered
 from ampmon.transport.proof import WRONG_PROOF, ProvenPool
 from ampmon.transport.tunnel import Tunnels
 
@@ -169,13 +169,7 @@ class ApiClient:
         if answer.status == 401:
             raise RequestRefused(401, self._not_accepted)
         if answer.status not in {200, 201, 204}:
-            raise RequestRefused(answer.status, _detail(answer))
+            problem = problem_in(answer.data)
+            detail = problem.get("detail") or problem.get("title") or f"HTTP {answer.status}"
+            raise RequestRefused(answer.status, str(detail))
         return answer
-
-
-def _detail(answer: urllib3.BaseHTTPResponse) -> str:
-    try:
-        problem = msgspec.json.decode(answer.data, type=dict[str, object])
-    except msgspec.DecodeError:
-        return f"HTTP {answer.status}"
-    return str(problem.get("detail") or problem.get("title") or f"HTTP {answer.status}")
