@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 from uuid import UUID
 
+import msgspec
+
 from ampmon import wire
 from ampmon.errors import ConfigurationError
 from ampmon.system import private, signals
@@ -206,6 +208,22 @@ def proxy_for(url: str) -> str | None:
             if not (proxy_bypass(parts.netloc) or _is_in(parts.hostname, proxies.get("no", ""))):
                 return proxies.get("https")
     return None
+
+
+class Route(msgspec.Struct, frozen=True):
+    """How to reach an https server: through ``proxy``, trusting ``authorities``, a file of certificates.
+
+    None stands for no proxy, and for the authorities that the process trusts anyway.
+    """
+
+    proxy: str | None = None
+    authorities: str | None = None
+
+
+def route_to(url: str) -> Route:
+    """The route to a server that this process's environment describes."""
+    authorities = os.environ.get("SSL_CERT_FILE")
+    return Route(proxy_for(url), os.path.abspath(authorities) if authorities else None)
 
 
 def _is_in(host: str | None, networks: str) -> bool:

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from ampmon import wire
+from ampmon.config import Route
 from ampmon.errors import HeaderMissing, Refused, Unreachable
 from ampmon.wire.decoding import TooLarge, UnsupportedVersion, decode_batch
 
@@ -27,7 +28,7 @@ class MemoryTransport:
     """
 
     def __init__(self) -> None:
-        self.proxy: str | None = None
+        self.route = Route()
         self.down = False
         self.lose_acks = 0
         self.bytes_max: int | None = None

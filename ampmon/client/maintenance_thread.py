@@ -129,7 +129,7 @@ class MaintenanceThread:
         sender.ensure_running(options.dir)
         status = sender.status(options.dir)
         problem = status.problem(options.url, self._attempt_id) if status else None
-        # At first, the status is of the time before this run, which may have brought another proxy.
+        # At first, the status is of the time before this run, which may have brought another route.
         if problem and now_s - self._began_s >= (EVERY_S if options.named else STARTING_S):
             self._recorder.warn(
                 "unreachable",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from ampmon.config import is_loopback
+from ampmon.config import Route, is_loopback
 from ampmon.errors import AmpmonError, NewerRecords, Refused, Unreachable
 from ampmon.sender.backoff import FIRST_S, LOCAL_FIRST_S, LOCAL_MAX_S, MAX_S, Backoff
 from ampmon.sender.delivery import BATCH_BYTES_MAX, SpoolDelivery
@@ -79,10 +79,10 @@ class DestinationWorker:
         for delivery in self._deliveries():
             delivery.limit(bytes_max)
 
-    def go_through(self, proxy: str | None) -> None:
-        """Use the proxy of the newest run from the next connection on. If it is another, try at once."""
-        if proxy != self.transport.proxy:
-            self.transport.proxy = proxy
+    def take(self, route: Route) -> None:
+        """Take the route of the newest run from the next connection on. If it is another, try at once."""
+        if route != self.transport.route:
+            self.transport.route = route
             self._backoff.succeeded()
             self._problem = None
 

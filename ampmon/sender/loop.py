@@ -50,7 +50,7 @@ def http_transports(directory: Path) -> TransportFor:
             url,
             token=destination.token,
             token_file=directory / "token",
-            proxy=destination.proxy,
+            route=destination.route,
         )
 
     return to
@@ -141,7 +141,7 @@ class Loop:
                 _log.info("took over the spool %s as %s", path.name, ours.name)
             worker = self._worker(destination)
             if ours == path:  # its run began here, after those seen before
-                worker.go_through(destination.proxy)
+                worker.take(destination.route)
             delivery = SpoolDelivery(ours, destination, worker.transport, self._clock)
             self._seen.add(ours.name)
             worker.add(delivery)

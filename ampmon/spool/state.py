@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ampmon.config import RunOptions, proxy_for
+from ampmon.config import Route, RunOptions, route_to
 from ampmon.identity.process import ProcessIdentity, this_process
 from ampmon.spool.layout import Position, bytes_behind
 from ampmon.system import private
@@ -29,7 +29,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     """The server of the records, and the process that writes them.
 
     ``token`` is the one given explicitly; None means the data directory's token file. Unless somebody ``named`` the
-    address, the server that runs on the data directory takes precedence. ``proxy`` leads to a named address.
+    address, the server that runs on the data directory takes precedence. ``route`` leads to a named address.
     """
 
     url: str
@@ -37,7 +37,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     process: ProcessIdentity
     token: str | None = None
     named: bool = True
-    proxy: str | None = None
+    route: Route = Route()
 
     @classmethod
     def of(cls, options: RunOptions) -> Destination:
@@ -48,7 +48,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
             process=this_process(),
             token=options.token,
             named=options.named,
-            proxy=proxy_for(options.url) if options.named else None,
+            route=route_to(options.url) if options.named else Route(),
         )
 
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import http.client
+import os
 import re
 import socket
 import ssl
@@ -18,6 +19,7 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from ampmon import wire
+from ampmon.config import Route
 from ampmon.errors import HeaderMissing, Refused, Unreachable
 from ampmon.system import private
 from ampmon.transport.proof import ProvenConnection
@@ -57,9 +59,9 @@ NO_TOKEN = (
 
 
 class Transport(Protocol):
-    """Delivers an encoded batch, and answers once it is stored. New connections over https use the ``proxy``."""
+    """Delivers an encoded batch, and answers once it is stored. New connections over https take the ``route``."""
 
-    proxy: str | None
+    route: Route
 
     def send(self, batch: bytes, records: int) -> wire.Ack:
         """Deliver ``batch``, which holds ``records`` records. Blocks, within time limits.
@@ -78,7 +80,7 @@ class HttpTransport:
     The token is ``token``, or else the content of ``token_file``, read at each attempt: the server creates that file
     when it first starts, which may be later. Nothing is sent without a token. Nothing is sent before the server has
     shown a trusted TLS certificate or, over plain http, proven that it knows the token. Follows no redirect, and puts
-    the token only into the request's header. An https server is reached through ``proxy``, unless that is None.
+    the token only into the request's header. ``route`` leads to an https server.
     """
 
     def __init__(
@@ -87,11 +89,11 @@ class HttpTransport:
         *,
         token: str | None = None,
         token_file: Path | None = None,
-        proxy: str | None = None,
+        route: Route | None = None,
         read_timeout_s: float = READ_TIMEOUT_S,
         total_timeout_s: float = TOTAL_TIMEOUT_S,
     ) -> None:
-        self.proxy = proxy
+        self.route = route or Route()
         self._url = url
         self._token = token
         self._token_file = token_file
@@ -190,12 +192,8 @@ class HttpTransport:
         host, base = (parsed.host or "").strip("[]"), parsed.path or ""
         connection: HTTPConnection
         self._through = ""
-        if parsed.scheme == "https" and self.proxy is not None:
-            tunnels = Tunnels(self.proxy, timeout=CONNECT_TIMEOUT_S)
-            self._through = f" through the proxy {tunnels.place}"
-            connection = tunnels.connection(parsed.host or "", parsed.port)
-        elif parsed.scheme == "https":
-            connection = HTTPSConnection(host, parsed.port, timeout=CONNECT_TIMEOUT_S)
+        if parsed.scheme == "https":
+            connection = self._connection_over_tls(parsed.host or "", parsed.port)
         else:
             connection = ProvenConnection(
                 host, parsed.port, timeout=CONNECT_TIMEOUT_S, token=token, base=base
@@ -204,6 +202,18 @@ class HttpTransport:
         connection.connect()
         connection.timeout = self._read_timeout_s
         return connection
+
+    def _connection_over_tls(self, host: str, port: int | None) -> HTTPSConnection:
+        named, time_s = self.route.authorities, CONNECT_TIMEOUT_S
+        # As with SSL_CERT_FILE, a missing file is no error, and the system's folder is trusted too.
+        file = named if named and os.path.isfile(named) else None
+        folder = ssl.get_default_verify_paths().capath if file else None
+        if self.route.proxy is None:
+            host = host.strip("[]")
+            return HTTPSConnection(host, port, timeout=time_s, ca_certs=file, ca_cert_dir=folder)
+        tunnels = Tunnels(self.route.proxy, timeout=time_s)
+        self._through = f" through the proxy {tunnels.place}"
+        return tunnels.connection(host, port, file, folder)
 
     def _exchange(
         self, connection: HTTPConnection, url: str, body: bytes, headers: dict[str, str]

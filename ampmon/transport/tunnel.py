@@ -34,7 +34,9 @@ class Tunnels(urllib3.ProxyManager):
             ) from None
         self.place = url.netloc or ""
 
-    def connection(self, host: str, port: int | None) -> HTTPSConnection:
+    def connection(
+        self, host: str, port: int | None, ca_certs: str | None, ca_cert_dir: str | None
+    ) -> HTTPSConnection:
         """A connection to a server, which `connect` opens. An IPv6 address is in brackets."""
         assert self.proxy is not None, "a ProxyManager has a proxy"
         connection = HTTPSConnection(
@@ -43,6 +45,8 @@ class Tunnels(urllib3.ProxyManager):
             timeout=self.connection_pool_kw["timeout"],
             proxy=self.proxy,
             proxy_config=self.proxy_config,
+            ca_certs=ca_certs,
+            ca_cert_dir=ca_cert_dir,
         )
         connection.set_tunnel(host, port, self.proxy_headers, self.proxy.scheme or "http")
         return connection

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import threading
+import os
+import subprocess
+import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ampmon import identity, wire
-from ampmon.config import proxy_for
+from ampmon import identity, sender, wire
+from ampmon.config import Route, proxy_for
 from ampmon.errors import Unreachable
-from ampmon.sender.loop import Loop, http_transports
 from ampmon.transport import HttpTransport
 from ampmon_server.client.client import ApiClient, ClientError, RequestRefused
 from attempts import Attempt, seqs
 from certificates import Authority
 from connect_proxy import ConnectProxy
 from recording_server import RecordingServer
-from waiting import DEADLINE_S, wait_for
+from waiting import wait_for
 
 
 NAME = "ampmon.example"
@@ -105,7 +106,7 @@ def test_both_clients_use_the_tunnel(
     pair = authority.issue("127.0.0.1", called="proxy") if over_tls else None
     with ConnectProxy({f"{NAME}:8267": server.port}, pair) as proxy:
         named = f"{'https' if over_tls else 'http'}://me:p%40ss@{proxy.place}/"
-        transport = HttpTransport(URL, token="a-token", proxy=named)
+        transport = HttpTransport(URL, token="a-token", route=Route(named))
         transport.send(batch(), 1)
         transport.send(batch(2), 2)
         transport.close()
@@ -123,7 +124,7 @@ def test_a_connection_that_was_closed_is_tunnelled_again(
     server: RecordingServer, proxy: ConnectProxy
 ) -> None:
     """After the server has closed a connection, a new tunnel is made, and the proxy still sees no request."""
-    transport = HttpTransport(URL, token="a-token", proxy=proxy.place)
+    transport = HttpTransport(URL, token="a-token", route=Route(proxy.place))
     server.planned.append((503, {"Connection": "close"}))
     with pytest.raises(Unreachable, match="503"):
         transport.send(batch(), 1)
@@ -151,7 +152,7 @@ def test_a_proxy_that_does_not_work_is_named(
     """The errors of both clients say that the proxy is at fault, and quote no password."""
     with ConnectProxy({}) as proxy:
         named, why = (each.replace("{place}", proxy.place) for each in (named, why))
-        transport = HttpTransport(URL, token="a-token", proxy=named)
+        transport = HttpTransport(URL, token="a-token", route=Route(named))
         with pytest.raises(Unreachable) as unreachable:
             transport.send(batch(), 1)
         monkeypatch.setenv("HTTPS_PROXY", named)
@@ -167,7 +168,9 @@ def test_a_stranger_behind_the_tunnel_gets_nothing(
 ) -> None:
     """A certificate of another name ends the connection before a byte of the request."""
     with ConnectProxy({"other.example:443": server.port}) as proxy:
-        transport = HttpTransport("https://other.example", token="a-token", proxy=proxy.place)
+        transport = HttpTransport(
+            "https://other.example", token="a-token", route=Route(proxy.place)
+        )
         with pytest.raises(Unreachable, match="the TLS certificate"):
             transport.send(batch(), 1)
     assert server.requests == []
@@ -181,31 +184,31 @@ def test_a_tunnel_has_the_time_limit_of_a_request(
     pair = authority.issue("127.0.0.1", called="proxy") if over_tls else None
     with ConnectProxy({f"{NAME}:8267": server.port}, pair) as proxy, server.silent():
         named = f"{'https' if over_tls else 'http'}://{proxy.place}"
-        transport = HttpTransport(URL, token="a-token", proxy=named, total_timeout_s=0.3)
+        transport = HttpTransport(URL, token="a-token", route=Route(named), total_timeout_s=0.3)
         with pytest.raises(Unreachable, match="timed out"):
             transport.send(batch(), 1)
 
 
-def test_a_new_run_brings_its_proxy_to_a_sender_at_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: RecordingServer, proxy: ConnectProxy
+def test_a_new_run_brings_its_route_to_a_sender_at_work(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    authority: Authority,
+    server: RecordingServer,
+    proxy: ConnectProxy,
 ) -> None:
-    """Records that a sender could not send without a proxy follow those of a later run that names one."""
+    """Records that waited for lack of a proxy and of trust in a certificate follow once a later run has both."""
     directory = tmp_path / "data"
+    monkeypatch.delenv("SSL_CERT_FILE")
     before = Attempt(directory, url=URL)
     before.event()
-    stop = threading.Event()
-    loop = Loop(directory, http_transports(directory))
-    thread = threading.Thread(target=loop.run, args=(stop,))
-    thread.start()
-    try:
-        wait_for(lambda: any(worker.problem for worker in loop._workers.values()))
+    command = [sys.executable, "-m", "ampmon.sender", str(directory)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
+        wait_for(lambda: (status := sender.status(directory)) and status.problem(URL))
+        monkeypatch.setenv("SSL_CERT_FILE", os.path.relpath(authority.file))
         monkeypatch.setenv("HTTPS_PROXY", f"http://{proxy.place}")
         after = Attempt(directory, url=URL)
         after.event()
         for attempt in (before, after):
             wait_for(lambda attempt=attempt: seqs(server.store.records(attempt.id)) == [0])
-    finally:
-        stop.set()
-        thread.join(DEADLINE_S)
-    for attempt in (before, after):
-        attempt.spool.close()
+            attempt.spool.close()
+        process.terminate()

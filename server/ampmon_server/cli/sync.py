@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from ampmon.config import RunOptions, data_directory, proxy_for, resolve
+from ampmon.config import RunOptions, data_directory, resolve, route_to
 from ampmon.errors import ConfigurationError
 from ampmon.sender.sync import SpoolOutcome, Sync, spools_at
 from ampmon.spool import Destination
@@ -65,7 +65,7 @@ class _Ways:
 
     def to(self, destination: Destination) -> HttpTransport:
         url = self._url or (destination.url if destination.named else self._known)
-        to = partial(HttpTransport, url, proxy=proxy_for(url))
+        to = partial(HttpTransport, url, route=route_to(url))
         if self._file is not None:
             return to(token=_held(self._file))
         own = data_directory() / "token"

@@ -10,7 +10,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from ampmon import wire
-from ampmon.config import proxy_for
+from ampmon.config import route_to
 from ampmon.identity.attempt import owner
 from ampmon.transport import HttpTransport
 from ampmon_server.exchange.logs import Log, Rules
@@ -23,7 +23,7 @@ STREAM = "default"
 
 def send(url: str, token: str, batches: Iterable[wire.Batch]) -> int:
     """Send batches to a server, one after another. Return the number of records. Raises AmpmonError."""
-    transport, records = HttpTransport(url, token=token, proxy=proxy_for(url)), 0
+    transport, records = HttpTransport(url, token=token, route=route_to(url)), 0
     try:
         for batch in batches:
             transport.send(wire.encode(batch), len(batch.records))
