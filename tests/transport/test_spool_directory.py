@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import random
@@ -214,6 +215,34 @@ def test_an_interrupt_behind_a_write_spoils_no_record(
     attempt.spool.append(records[2])
     attempt.spool.close()
     assert read_all(attempt.spool.path) == (records, 0)
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+@pytest.mark.parametrize("error", [FileNotFoundError, OSError])
+def test_an_error_behind_a_rename_loses_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int, error: type[OSError]
+) -> None:
+    """If a file server reports an error for a rename that it has done, all records are still read."""
+    renames, rename = itertools.count(1), os.rename
+
+    def done(source: Path, target: Path) -> None:
+        rename(source, target)
+        if next(renames) == nth:
+            raise error
+
+    monkeypatch.setattr(os, "rename", done)
+    attempt = Attempt(tmp_path, segment_bytes=1000)
+    reader, seen = SpoolReader(attempt.spool.path, BEGIN), list[bytes]()
+    written = []
+    for seq in range(100):
+        record = wire.encode(wire.Event(stream="", seq=seq, time=0, kind="init"))
+        assert attempt.spool.append(record)
+        written.append(record)
+        chunk = reader.read(bytes_max=2**20, records_max=100, over=False)
+        seen += [entry.payload for entry in chunk.entries]
+    attempt.spool.close()
+    rest, corrupt = read_all(attempt.spool.path, reader.position)
+    assert (seen + rest, corrupt) == (written, 0)
 
 
 class Late(bytes):
