@@ -55,6 +55,7 @@ class DestinationWorker:
     ) -> None:
         self.url = destination.url
         self.transport = transport
+        self._route = destination.route
         self._gone = gone
         self._clock = clock
         self._idle_since_s = clock()
@@ -81,8 +82,8 @@ class DestinationWorker:
 
     def take(self, route: Route) -> None:
         """Take the route of the newest run from the next connection on. If it is another, try at once."""
-        if route != self.transport.route:
-            self.transport.route = route
+        if route != self._route:
+            self._route = self.transport.route = route
             self._backoff.succeeded()
             self._problem = None
 
