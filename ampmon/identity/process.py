@@ -43,7 +43,7 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     def place(self) -> str:
         """The `place` in which this process runs."""
-        machine = f"-{self.boot_id}" if self.boot_id.startswith(_MADE) else ""
+        machine = f"-{file_name(self.boot_id)}" if self.boot_id.startswith(_MADE) else ""
         return file_name(self.host) + machine + (f"-{self.namespace}" if self._is_inner() else "")
 
     def _is_inner(self) -> bool:
@@ -141,7 +141,7 @@ def place() -> str:
 
 
 def file_name(name: str) -> str:
-    """A host's name as a part of a file name, at most 64 characters."""
+    """A host's name or another as a part of a file name, at most 64 characters."""
     return re.sub(r"[^A-Za-z0-9.-]", "_", name)[:64]
 
 
