@@ -122,8 +122,8 @@ export class List {
     const asked = queryOf(this.given).toString();
     const [from, after] = pagesOf(...this.#table.shown, PAGE);
     // One answer for all pages: between two, a new run may move the rows of the second.
-    const path = `/runs?${from ? `offset=${from * PAGE}&` : ""}limit=${(after - from) * PAGE}${asked && `&${asked}`}`;
-    const { total, runs, refused } = /** @type {RunsAnswer} */ (await get(path));
+    const range = `${from ? `offset=${from * PAGE}&` : ""}limit=${(after - from) * PAGE}`;
+    const { total, runs, refused } = /** @type {RunsAnswer} */ (await get(`/runs?${range}${asked && `&${asked}`}`));
     if (asked !== queryOf(this.given).toString()) return;
     if (asked !== this.#asked) this.#pages.clear();
     this.#asked = asked;

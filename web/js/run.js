@@ -110,9 +110,8 @@ export class Run {
   async refresh() {
     // What was logged decides which charts take room, so it is known before the first is drawn.
     const logged = this.#run ?? this.#readLogged().catch(() => {});
-    const summary = await get(this.path);
+    const run = /** @type {Detail} */ (await get(this.path));
     await logged;
-    const run = /** @type {Detail} */ (summary);
     const begun = this.#run?.updates === 0 && run.updates > 0;
     this.#run = run;
     this.findings.setRun(run);
