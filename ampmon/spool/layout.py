@@ -14,7 +14,7 @@ from pathlib import Path
 from uuid import UUID
 
 from ampmon.identity.process import ProcessIdentity, file_name, this_process
-from ampmon.system import signals
+from ampmon.system import private
 
 
 SEGMENT_BYTES = 8 * 2**20
@@ -96,23 +96,10 @@ def claim(path: Path) -> Path | None:
     try:
         # A takeover counts as a change for processes that wait until the spool is silent.
         os.utime(path)
-        rename(path, taken)
+        private.rename(path, taken)
     except FileNotFoundError:
         return None
     return taken
-
-
-def rename(source: Path, target: Path) -> None:
-    """Rename a file or directory. A file server may report an error for one that it has done. Raises OSError."""
-    before = source.stat()
-    try:
-        os.rename(source, target)
-    except OSError as error:
-        signals.let_through(error)
-        with contextlib.suppress(OSError):
-            if os.path.samestat(before, target.stat()):
-                return
-        raise
 
 
 def _claim_name(process: ProcessIdentity) -> str:

@@ -200,7 +200,7 @@ class SpoolTail:
         unborn = self.path.with_name(f".{self.path.name}")
         private.make(unborn)
         self._destination.write(unborn)
-        layout.rename(unborn, self.path)
+        private.rename(unborn, self.path)
 
     def _new_segment(self, number: int) -> tuple[int, int, int]:
         path = layout.segment_path(self.path, number)
@@ -216,7 +216,7 @@ class SpoolTail:
                     frame.HEADER, payload, key.encode(), salt=salt, offset=len(headers)
                 )
             self._write_rest(fd, headers, 0)
-            layout.rename(unborn, path)
+            private.rename(unborn, path)
             self._named = True
         except OSError:
             os.close(fd)

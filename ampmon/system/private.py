@@ -5,11 +5,14 @@ Root counts as an owner too, since nothing is safe from it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
 import tempfile
 from pathlib import Path
+
+from ampmon.system import signals
 
 
 DIRECTORY_MODE = 0o700
@@ -85,9 +88,22 @@ def replace(path: Path, content: bytes, *, durable: bool) -> None:
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        os.replace(temporary, path)
+        rename(temporary, path)
     except OSError:
         temporary.unlink(missing_ok=True)
+        raise
+
+
+def rename(source: Path, target: Path) -> None:
+    """Rename a file or directory. A file server may report an error for one that it has done. Raises OSError."""
+    before = source.stat()
+    try:
+        os.replace(source, target)
+    except OSError as error:
+        signals.let_through(error)
+        with contextlib.suppress(OSError):
+            if os.path.samestat(before, target.stat()):
+                return
         raise
 
 

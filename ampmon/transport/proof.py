@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import http.client
-import ipaddress
 import json
 import secrets
 from typing import Any
@@ -20,6 +19,7 @@ from urllib.parse import urlencode
 from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
+from ampmon.config import is_loopback
 from ampmon.errors import Unreachable
 
 
@@ -96,7 +96,7 @@ class ProvenConnection(HTTPConnection):
     def _address(self) -> str:
         """The server's address: by IP on loopback, where one name may lead to several programs; else by name."""
         host, port = self.sock.getpeername()[:2]
-        if not ipaddress.ip_address(host.partition("%")[0]).is_loopback:
+        if not is_loopback(host.partition("%")[0]):
             host = self.host.lower()
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

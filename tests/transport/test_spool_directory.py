@@ -217,20 +217,20 @@ def test_an_interrupt_behind_a_write_spoils_no_record(
     assert read_all(attempt.spool.path) == (records, 0)
 
 
-@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+@pytest.mark.parametrize("nth", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("error", [FileNotFoundError, OSError])
 def test_an_error_behind_a_rename_loses_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int, error: type[OSError]
 ) -> None:
     """If a file server reports an error for a rename that it has done, all records are still read."""
-    renames, rename = itertools.count(1), os.rename
+    renames, rename = itertools.count(1), os.replace
 
     def done(source: Path, target: Path) -> None:
         rename(source, target)
         if next(renames) == nth:
             raise error
 
-    monkeypatch.setattr(os, "rename", done)
+    monkeypatch.setattr(os, "replace", done)
     attempt = Attempt(tmp_path, segment_bytes=1000)
     reader, seen = SpoolReader(attempt.spool.path, BEGIN), list[bytes]()
     written = []

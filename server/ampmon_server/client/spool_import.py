@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import UUID
 
-import urllib3
-
+from ampmon.config import is_loopback
 from ampmon.errors import AmpmonError
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.sync import Sync, spools_at
@@ -18,7 +18,6 @@ from ampmon.spool import Destination, Position, segments, spools
 from ampmon.spool.layout import SUFFIX, segment_path
 from ampmon.spool.state import CURSOR
 from ampmon.transport import HttpTransport
-from ampmon_server.settings import LOOPBACK
 
 
 def waiting(directory: Path, known: Callable[[UUID], bool] = lambda run_id: False) -> list[Path]:
@@ -39,7 +38,7 @@ def _is_ours(path: Path, known: Callable[[UUID], bool]) -> bool:
         return False
     if destination.mode == "offline":
         return True
-    if urllib3.util.parse_url(destination.url).host not in LOOPBACK:
+    if not is_loopback(urlsplit(destination.url).hostname):
         return False
     return not destination.named or _is_whole(path, destination, known)
 
