@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 import known_run
+from ampmon import wire
 from ampmon_server.cli import main
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Wanted
@@ -108,6 +109,33 @@ def test_any_event_file_can_be_imported(directory: Path, tmp_path: Path) -> None
     store.close()
     assert names == {"loss": 1, "value": 1, "a-b": 1, "loss_scale": 3}
     assert (found.scale, found.skipped) == (8.0, 0)
+
+
+def test_a_failed_import_leaves_no_run(
+    directory: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An export that the server rejects after its first batch, and a damaged event file, store nothing."""
+    way = ["--data-dir", str(directory)]
+    files = [str(tmp_path / f"{each}.jsonl") for each in ("updates", "events")]
+    assert main(["export", "known", "-o", files[0], *way]) == 0
+    event = dict.fromkeys(("time", "attempt", "rank", "seq"), 0)
+    event |= {"kind": "note", "stream": "0", "scaler": "", "step": None}
+    event["detail"] = {"text": "x" * wire.FREE_BYTES_MAX}
+    Path(files[1]).write_text(json.dumps(event) + "\n")
+    assert main(["import", *files, *way]) == 2
+    assert "records[0].detail" in capfd.readouterr().err
+    event_file(tmp_path / "board")
+    (events,) = (tmp_path / "board").iterdir()
+    with events.open("ab") as file:
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        RecordWriter(file).write(b"no event")
+    assert main(["import", str(events), *way]) == 2
+    assert f"{events}: the file is damaged" in capfd.readouterr().err
+
+    store = Store.open(Settings(data_directory=directory, judging=False))
+    assert [each.name for each in store.runs(Wanted()).rows] == ["half", "known"]
+    store.close()
 
 
 def test_a_bundle_holds_what_a_bug_report_needs_and_no_secret(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from ampmon import wire
+from ampmon.wire.decoding import decode_batch
 from ampmon_server.exchange.exported import Exported, tables_of
 from ampmon_server.exchange.formats import TABLES
 from ampmon_server.exchange.logs import CannotImport
@@ -180,6 +185,102 @@ def test_missing_rows_are_not_losses(held: Held, written: Export) -> None:
         assert sorted(kinds[0]) == sorted(kinds[1])
 
 
+def test_a_start_that_was_wholly_redone_keeps_its_number(held: Held, written: Export) -> None:
+    """A start whose updates a later one did again comes back with its events, and the later one with its number."""
+    _, store = held
+    first = Trainer()
+    store.ingest(first.batch([first.event("init"), *first.updates(10)]))
+    for steps in (5, 20):
+        again = Trainer(run_id=first.run_id, resume_step=8)
+        records = [again.event("init"), *again.updates(steps), again.event("state_loaded")]
+        store.ingest(again.batch(records))
+    back = taken_back(store, [written(store, what, "jsonl", first.run_id) for what in TABLES])
+
+    attempts = [store.run(each)[0].attempts for each in (first.run_id, back)]
+    assert attempts == [3, 3]
+    for what in ("updates", "events"):
+        rows = [
+            [
+                json.loads(row)
+                for row in written(store, what, "jsonl", each).read_text().splitlines()
+            ]
+            for each in (first.run_id, back)
+        ]
+        found = [[(row["attempt"], row["step"], row.get("kind")) for row in each] for each in rows]
+        redone = {(1, 8, "resume")}  # the server writes it with an update at that step
+        assert set(found[0]) - set(found[1]) == (redone if what == "events" else set())
+
+
+def test_a_scaler_may_have_events_and_no_update(held: Held, written: Export) -> None:
+    """The events of a scaler that never updated are imported with the updates of another."""
+    _, store = held
+    trainer, batch = adversarial([1.0] * 3)
+    only = [each for each in batch.records if each.stream != "generator"]
+    other = next(each.stream for each in batch.records if each.stream != trainer.scaler)
+    kept = [each for each in only if each.stream == trainer.scaler]
+    noticed = wire.Event(stream=other, seq=0, time=1, kind="lint", detail={"rule": "no_step"})
+    store.ingest(msgspec.structs.replace(batch, records=(*kept, noticed)))
+    files = [written(store, what, "jsonl", trainer.run_id) for what in ("updates", "events")]
+    kinds = [row.kind for row in store.events(taken_back(store, files)).rows]
+    assert kinds == ["lint"]
+
+
+def imported(files: list[Path]) -> Exported | str:
+    """Read files, or return why they are rejected."""
+    try:
+        return Exported(tables_of(files), "again", "tests")
+    except CannotImport as refused:
+        return str(refused)
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.integers(-(2**70), 2**70),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=3),
+    st.lists(st.integers(-1, 2), max_size=3),
+    st.dictionaries(st.text(max_size=2), st.integers(), max_size=1),
+)
+
+
+@given(data=st.data())
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_edit_of_an_export_is_imported_or_refused(
+    held: Held, written: Export, tmp_path: Path, data: st.DataObject
+) -> None:
+    """With one value of one row changed, a server stores the run, or the error names the file before any batch."""
+    _, store = held
+    files = {what: written(store, what, "jsonl") for what in TABLES if what != "events"}
+    file = files[data.draw(st.sampled_from(sorted(files)))]
+    rows: list[dict[str, Any]] = [json.loads(line) for line in file.read_text().splitlines()]
+    row = data.draw(st.sampled_from(rows))
+    row[data.draw(st.sampled_from(sorted(row)))] = data.draw(VALUES)
+    file.write_text("".join(f"{json.dumps(each)}\n" for each in rows))
+    exported = imported([*files.values()])
+    if isinstance(exported, str):
+        assert str(file) in exported
+    else:
+        for batch in exported.batches():
+            store.ingest(decode_batch(wire.encode(batch)))
+
+
+@given(data=st.data())
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_damage_to_a_file_is_survived(
+    held: Held, written: Export, tmp_path: Path, data: st.DataObject
+) -> None:
+    """A file with overwritten bytes, or cut short, is read or named. Reading does not end the process."""
+    _, store = held
+    kind = data.draw(st.sampled_from(["jsonl", "parquet", "arrow"]))
+    file = written(store, "updates", kind)
+    whole = bytearray(file.read_bytes())
+    for place in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=8)):
+        whole[place] = data.draw(st.integers(0, 255))
+    file.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    exported = imported([file])
+    assert isinstance(exported, Exported) or str(file) in exported or not file.stat().st_size
+
+
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
@@ -224,6 +325,28 @@ def test_rows_that_are_there_twice_are_refused(held: Held, written: Export, tmp_
         Exported(tables_of([twice, samples]), "again", "tests")
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"scale": "high"}, "line 1: scale: Expected float | null, got str"),
+        ({"step": -1}, "line 1: step: Expected int >= 0"),
+        ({"event": "up"}, "line 1: event: Invalid enum value 'up'"),
+        ({"path": "by hand"}, "line 1: path: Expected str matching regex"),
+    ],
+)
+def test_an_edited_row_is_named(
+    held: Held, written: Export, change: dict[str, object], why: str
+) -> None:
+    """A value that a column cannot hold is rejected with its file, its line, its column and the reason."""
+    _, store = held
+    file = written(store, "updates", "jsonl")
+    first, *others = file.read_text().splitlines(keepends=True)
+    file.write_text(json.dumps(json.loads(first) | change) + "\n" + "".join(others))
+    with pytest.raises(CannotImport) as refused:
+        Exported(tables_of([file]), "again", "tests")
+    assert str(refused.value).startswith(f"{file}: {why}")
+
+
 def test_what_is_no_export_is_refused(held: Held, written: Export, tmp_path: Path) -> None:
     """Files with other columns, and rows without their updates, are rejected with a reason."""
     _, store = held
@@ -231,5 +354,8 @@ def test_what_is_no_export_is_refused(held: Held, written: Export, tmp_path: Pat
     other.write_text('{"step": 1}\n')
     with pytest.raises(CannotImport, match="its columns do not match"):
         tables_of([other])
-    with pytest.raises(CannotImport, match="name the exported updates too"):
+    updates = written(store, "updates", "jsonl")
+    with pytest.raises(CannotImport, match="name one file of each table"):
+        tables_of([updates, updates])
+    with pytest.raises(CannotImport, match="no file has exported updates"):
         tables_of([written(store, "skips", "jsonl")])

@@ -88,6 +88,13 @@ def test_what_tells_of_no_scale_is_refused(tmp_path: Path) -> None:
         read_log(file)
 
 
+@pytest.mark.parametrize("odd", ["-4.0", "1e-310", "9e-46"])
+def test_a_printed_scale_may_be_anything(store: Store, tmp_path: Path, odd: str) -> None:
+    """A log with a negative or a tiny scale, or a date beyond what a record holds, is imported."""
+    lines = [f"step 1 scale {odd}", "9999-12-31 00:00:00 step 9 scale 65536.0", "step 12 scale 4.0"]
+    assert store.run(stored(store, tmp_path / "train.log", lines))[0].updates == 12
+
+
 @pytest.mark.parametrize("odd", ["nan", "inf", "1e300"])
 def test_a_scale_that_fp32_cannot_hold_says_nothing(tmp_path: Path, odd: str) -> None:
     """A printed scale that is no fp32 number, an impossible date or setting are passed over."""

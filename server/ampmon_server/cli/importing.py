@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from uuid import UUID
 
 from ampmon import wire
 from ampmon.system.installing import install
 from ampmon.system.plain import plain
-from ampmon_server.client import answering
+from ampmon_server.client import ApiClient, ClientError, answering
 from ampmon_server.exchange import events, exported
 from ampmon_server.exchange.logs import CannotImport, read_log
+from ampmon_server.exchange.rows import SUFFIXES
 from ampmon_server.exchange.sending import log_batches, name_of, send
 
 
@@ -19,7 +22,7 @@ def run(arguments: argparse.Namespace) -> None:
     name = arguments.name or name_of(arguments.files[0])
     try:
         with answering.asked(arguments) as server:
-            records = send(server.url, server.token, _batches(arguments, name))
+            records = _send(server, _batches(arguments, name))
     except ModuleNotFoundError as missing:
         if missing.name not in {"pyarrow", "tensorboard"}:
             raise
@@ -29,9 +32,27 @@ def run(arguments: argparse.Namespace) -> None:
     print(f"{plain(name)}: {records:,} records, in the project {plain(arguments.project)}")
 
 
+def _send(server: ApiClient, batches: Iterable[wire.Batch]) -> int:
+    """Send a run's batches and return the number of records. If that fails or is interrupted, delete the run."""
+    begun: set[UUID] = set()
+
+    def noted() -> Iterator[wire.Batch]:
+        for batch in batches:
+            begun.add(batch.run_id)
+            yield batch
+
+    try:
+        return send(server.url, server.token, noted())
+    except BaseException:
+        for run_id in begun:
+            with suppress(ClientError):
+                server.delete(f"/runs/{run_id}")
+        raise
+
+
 def _batches(arguments: argparse.Namespace, name: str) -> Iterable[wire.Batch]:
     files, project = arguments.files, arguments.project
-    if all(file.suffix in exported.SUFFIXES for file in files):
+    if all(file.suffix in SUFFIXES for file in files):
         return exported.Exported(exported.tables_of(files), name, project).batches()
     recorded = [each for file in files for each in events.event_files(file)]
     if recorded:

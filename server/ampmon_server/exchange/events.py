@@ -74,12 +74,15 @@ def _values(file: Path) -> Iterator[_Value]:
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
     from tensorboard.util import tensor_util
 
-    for event in EventFileLoader(str(file)).Load():
-        for value in event.summary.value:
-            array = tensor_util.make_ndarray(value.tensor)
-            if array.size == 1 and array.dtype.kind in "fiu":
-                number = float(array.reshape(()))
-                yield _Value(value.tag, event.step, _time(event.wall_time), number)
+    try:
+        for event in EventFileLoader(str(file)).Load():
+            for value in event.summary.value:
+                array = tensor_util.make_ndarray(value.tensor)
+                if array.size == 1 and array.dtype.kind in "fiu":
+                    number = float(array.reshape(()))
+                    yield _Value(value.tag, event.step, _time(event.wall_time), number)
+    except Exception as error:  # also protobuf's
+        raise CannotImport(f"{file}: the file is damaged ({error})") from None
 
 
 def _time(seconds: float) -> int:

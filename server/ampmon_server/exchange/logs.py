@@ -72,7 +72,7 @@ _LOSS = re.compile(rf"\bloss\b[\"']?[\s:=]*{_NUMBER}", re.IGNORECASE)
 
 
 def _time(line: str) -> int | None:
-    """The time of a line, None if it has none since 1970. Logs name no time zone, so UTC is assumed."""
+    """The time of a line, None if it has none from 1970 to 2255. Logs name no time zone, so UTC is assumed."""
     found = _TIME.search(line)
     if found is None:
         return None
@@ -80,8 +80,8 @@ def _time(line: str) -> int | None:
         stamp = datetime.fromisoformat(f"{found[1]}T{found[2]}").replace(tzinfo=timezone.utc)
     except ValueError:  # digits that are no date
         return None
-    seconds = int(stamp.timestamp())
-    return seconds * 1_000_000 + int((found[3] or "0").ljust(6, "0")) if seconds >= 0 else None
+    time = int(stamp.timestamp()) * 1_000_000 + int((found[3] or "0").ljust(6, "0"))
+    return time if 0 <= time <= COUNT_MAX else None
 
 
 def _step(line: str) -> int | None:

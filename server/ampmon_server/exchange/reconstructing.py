@@ -83,7 +83,9 @@ class _Laying:
             self._logged = self._step
         updates = done - self._logged
         if self._step + updates > UPDATES_MAX:
-            raise CannotImport(f"the log counts {done:,} updates: more than {UPDATES_MAX:,}")
+            raise CannotImport(
+                f"line {mark.line + 1} counts {done:,} updates: more than {UPDATES_MAX:,}"
+            )
         self._logged, self._width = done, max(updates, 1)
         began = len(self._rows)
         skips = [*pending, *self._counted(mark, updates - len(pending), bool(pending))]
@@ -168,9 +170,10 @@ class _Laying:
         self._scale = self._scale if to is None else to
 
     def _octaves(self, to: float | None) -> int:
-        if to is None or not self._scale or not to > 0:
+        scale = self._scale
+        if to is None or scale is None or min(to, scale) <= 0:
             return 0
-        return round(math.log2(to / self._scale))
+        return round(math.log2(to) - math.log2(scale))
 
     def _skip(self, after: float | None, time: int | None) -> None:
         scale = self._scale or 0.0
