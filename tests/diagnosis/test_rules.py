@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis import rules
 from ampmon_server.analysis.diagnosis.diagnose import diagnose
 from ampmon_server.analysis.diagnosis.effective import effective
+from ampmon_server.analysis.diagnosis.explaining import explained
 from ampmon_server.analysis.diagnosis.rules import RULES
 from ampmon_server.charts import FIGURES
 from ampmon_server.model.aggregates import updates as update_cells
@@ -265,3 +267,15 @@ def _cell(threshold: Levels | float) -> str:
         for severity, level in zip(Levels._fields, threshold, strict=True)
         if level is not None
     )
+
+
+def test_new_scalers_explain_the_search_of_each_for_its_scale():
+    """A scaler for each epoch is the only finding, although each of the scalers searched for its scale."""
+    scalers = [
+        Finding(rule="calibration", severity="notice", title="", explanation="", scaler=name)
+        for name in "abc"
+    ]
+    cause = Finding(
+        rule="scaler_made_anew", severity="warning", title="", explanation="", scaler="c"
+    )
+    assert explained([cause, *scalers]) == [cause]

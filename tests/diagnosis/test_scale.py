@@ -53,6 +53,15 @@ def test_nan_in_the_input_is_named_before_the_scale_that_it_kills():
     assert "dead_scale" not in {each.rule for each in others}
 
 
+def test_nan_in_the_input_explains_a_scale_that_is_almost_dead():
+    """The forecast is part of the NaN's finding, also if the newest updates were not skipped."""
+    run = trained(lambda step, scale: step % 5 == 0, 600, cause="nan")
+    rows = (replace(row, origin="input", loss="not_finite") for row in run.skips)
+    (finding,) = found(replace(run, skips=tuple(rows)))
+    assert finding.rule == "nan_not_overflow"
+    assert "more skips until 1/scale is infinite" in finding.explanation.partition(". ")[0]
+
+
 def test_a_scale_that_died_of_something_else_stands_first():
     """Forward overflows before the fall or after the death do not replace the dead scale as the first finding."""
     run = trained(lambda step, scale: step >= 100 or step in {20, 30}, 400)

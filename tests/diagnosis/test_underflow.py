@@ -246,6 +246,35 @@ def test_zeros_that_move_with_the_scale_were_flushed(share, severity):
     )
 
 
+@pytest.mark.parametrize(
+    ("before", "scale", "says", "fix"),
+    [
+        (2.0**16, 2.0**30, "before the scaler can see them", "scaler.scale(loss).backward()"),
+        (2.0**16, 1.0, "The scale is only 1", "init_scale=65536"),
+        (None, 2.0**16, "the loss does not depend on these parameters", ""),
+    ],
+)
+def test_gradients_that_are_all_zero_are_critical(before, scale, says, fix):
+    """The finding names the likely reason: overflows hidden from the scaler, too small a scale, or neither."""
+    parts = [samples_of([0, 50], {-5: 1.0}, scale=before)] if before else []
+    zero = samples_of(STEPS, {}, zeros=1.0, scale=scale)
+    run = trained(lambda step, scale: False, 300, samples=joined_samples([*parts, zero]))
+    (finding,) = [each for each in found(run) if each.rule == "zero_gradients"]
+    assert finding.severity == "critical"
+    assert finding.title == "All gradients have been 0 since step 100: the model learns nothing"
+    assert says in finding.explanation
+    assert fix in finding.fix
+
+
+def test_a_pause_without_gradients_is_no_finding():
+    """Few updates with gradients of 0, and zeros before other values, get no finding."""
+    pause = samples_of(STEPS[:3], {}, zeros=1.0)
+    over = joined_samples([samples_of(STEPS[:5], {}, zeros=1.0), samples_of(STEPS[5:], {-5: 1.0})])
+    for samples in (pause, over):
+        run = trained(lambda step, scale: False, 300, samples=samples)
+        assert "zero_gradients" not in rules_of(run)
+
+
 def test_zeros_that_move_with_the_data_are_not_flushed():
     """Zeros that exceed the subnormal share come from the data and were not flushed."""
     steps = list(range(100, 300, 10))

@@ -17,7 +17,7 @@ _SKIPPING = frozenset(
     {"consecutive_skips", "skip_rate", "culprit_layer", "sawtooth", "calibration", "scale_floor"}
 )
 _OVERFLOW = frozenset({"consecutive_skips", "skip_rate", "low_scale"})
-_FALLING = _SKIPPING | {"low_scale", "collapse_forecast", "diverged"}
+_FALLING = _SKIPPING | {"low_scale", "collapse_forecast", "diverged", "zero_gradients"}
 _BEFORE_OR_AFTER = frozenset({"nan_not_overflow", "forward_overflow"})
 """Rules of overflows and NaN that make a loss diverge or result from that. Whichever began first is the cause."""
 _DAMAGE = frozenset({"forward_overflow", "diverged", "low_scale"})
@@ -32,6 +32,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "sharded_fused": frozenset({"ranks_disagree", "scale_floor"}),
     # Gradients that overflow after the check in `unscale_` are written into the weights.
     "unscale_in_accumulation": _FALLING | {"poisoned_state", "dead_scale", "nan_not_overflow"},
+    "cleared_before_step": frozenset({"zero_gradients"}),
     # Clipping by an infinite norm turns infinities into NaN.
     "clip_before_unscale": frozenset({"nan_not_overflow"}),
     "fp16_parameters": frozenset({"crashed"}),
@@ -39,9 +40,8 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "no_gradients": frozenset({"crashed"}),
     "used_before_scale": frozenset({"crashed"}),
     "dead_scale": _FALLING | _UNDERFLOW,
-    "forward_overflow": _SKIPPING
-    | {"low_scale", "nan_not_overflow", "collapse_forecast", "dead_scale", "diverged"},
-    "nan_not_overflow": _SKIPPING | {"low_scale", "diverged", "dead_scale"},
+    "forward_overflow": _FALLING | {"nan_not_overflow", "dead_scale"},
+    "nan_not_overflow": _FALLING | {"dead_scale"},
     "diverged": _BEFORE_OR_AFTER,
     "ranks_disagree": frozenset({"telemetry_gaps"}),
     "forgotten_state": frozenset({"skip_rate", "consecutive_skips", "calibration"}),
@@ -49,15 +49,21 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "sawtooth": frozenset({"skip_rate", "culprit_layer", "backward_overflow"}),
     "backward_overflow": _OVERFLOW | {"culprit_layer"},
     "culprit_layer": _OVERFLOW,
-    "collapse_forecast": frozenset({"low_scale", "consecutive_skips", "skip_rate"}),
+    "collapse_forecast": frozenset(
+        {"low_scale", "consecutive_skips", "skip_rate", "zero_gradients"}
+    ),
     "consecutive_skips": frozenset({"skip_rate", *_DAMAGE}),
-    "low_scale": frozenset({"calibration"}),
+    "low_scale": frozenset({"calibration", "zero_gradients"}),
     "slow_growth": _UNDERFLOW | {"stuck_scale"},
     "stuck_scale": _UNDERFLOW,
     "subnormal_parameter": frozenset({"subnormal"}),
     "scheduler_ahead": frozenset({"scheduler_on_skip"}),
+    "scaler_made_anew": frozenset({"calibration"}),
 }
 """The rules whose findings each rule explains, unless they are of different scalers."""
+
+_OF_ALL_SCALERS = frozenset({"scaler_made_anew"})
+"""Rules that explain findings of other scalers too."""
 
 
 CONSEQUENCES = frozenset({"dead_scale", "collapse_forecast", "diverged"})
@@ -98,7 +104,9 @@ def explained(findings: Sequence[Finding]) -> list[Finding]:
 
 def _is_symptom(finding: Finding, cause: Finding) -> bool:
     others = bool(cause.scaler and finding.scaler and cause.scaler != finding.scaler)
-    if others or finding.rule not in EXPLAINS.get(cause.rule, ()):
+    if (others and cause.rule not in _OF_ALL_SCALERS) or finding.rule not in EXPLAINS.get(
+        cause.rule, ()
+    ):
         return False
     if finding.rule == "crashed" and finding.last_step is not None:
         # The run trained on, so an earlier problem did not end it.

@@ -25,6 +25,7 @@ from ampmon_server.analysis.diagnosis.rules import (
     subnormal,
     subnormal_parameter,
     telemetry_gaps,
+    zero_gradients,
 )
 from ampmon_server.analysis.diagnosis.rules.scale import (
     calibration,
@@ -52,6 +53,7 @@ RULES: Sequence[Rule] = (
     forgotten_state.examine,
     collapse_forecast.examine,
     diverged.examine,
+    zero_gradients.examine,
     scale_floor.examine,
     sawtooth.examine,
     backward_overflow.examine,

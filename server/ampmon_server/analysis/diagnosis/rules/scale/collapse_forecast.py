@@ -35,8 +35,8 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     left = None if is_set_by_hand(scaler.recent) else skips_to_death(scale, scaler.policy)
     if left is None or left >= thresholds.skips_to_death:
         return
-    falling = [each for each in streaks(scaler.recent) if each.ongoing]
     last = int(scaler.recent["last"][-1])
+    newest = next(iter(streaks(scaler.recent)[-1:]), None)
     yield Finding(
         rule="collapse_forecast",
         severity="critical",
@@ -44,9 +44,9 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         f"(scale {power_of_two(scale)})",
         explanation=EXPLANATION.format(left=left),
         fix=FIX,
-        first_step=falling[0].first if falling else last,
+        first_step=newest.first if newest else last,
         last_step=last,
         evidence={"scale": scale, "skips_left": left},
         figure="scale",
-        stop=bool(falling),
+        stop=newest is not None and newest.ongoing,
     )
