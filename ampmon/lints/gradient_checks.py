@@ -129,6 +129,45 @@ class Clipping:
                 )
 
 
+_LARGE = 2.0**10
+"""A loop may divide gradients by a smaller number for other reasons, such as the number of processes."""
+
+
+class HandUnscaling:
+    """Compares one gradient before and after other code wrote into it, and tells whether that divided by the scale."""
+
+    def __init__(self, reporter: LintReporter) -> None:
+        self._reporter = reporter
+        self._made: torch.Tensor | None = None
+        """The gradient's norm after the newest backward pass."""
+        self._pending: list[Readback] = []
+        self._divided = 0
+        """Updates in which it was divided by the scale."""
+
+    @torch.no_grad()
+    def passed(self, gradient: torch.Tensor | None) -> None:
+        """Called after a backward pass in a loop that writes into gradients."""
+        self._made = None if gradient is None else torch.linalg.vector_norm(gradient)
+
+    @torch.no_grad()
+    def stepping(self, gradient: torch.Tensor | None) -> None:
+        """Called before gradients are unscaled, if other code wrote into them."""
+        if self._made is not None and gradient is not None:
+            norms = self._made, torch.linalg.vector_norm(gradient)
+            self._pending.append(Readback(torch.stack(norms)))
+        self._made = None
+
+    def updated(self, scale: float) -> None:
+        """Called after an update. ``scale`` is the newest known one, or 0."""
+        while self._pending and self._pending[0].ready():
+            made, left = self._pending.pop(0).result().tolist()
+            near = made > 0 and abs(left / made * scale - 1) < _SAME
+            self._divided += near and scale >= _LARGE
+        if self._divided >= ENOUGH:
+            why = "The loop divides the gradients by the scale itself"
+            self._reporter.say("unscaled_twice", why=why)
+
+
 class BackwardStepOrder:
     """The order of one parameter's backward passes and the optimizer's step within an update."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ampmon.lints.gradient_checks import BackwardStepOrder, Clearing, Clipping
+from ampmon.lints.gradient_checks import BackwardStepOrder, Clearing, Clipping, HandUnscaling
 from ampmon.lints.losses import Losses, reaches_others
 from ampmon.lints.optimizers import Steps, parameters_of
 from ampmon.lints.reporter import ENOUGH, LintReporter
@@ -18,6 +18,10 @@ from ampmon.probe.hooks import WeakHook, forget_hooks
 from ampmon.probe.ring import Readback
 
 
+FORGOTTEN = (
+    "`update()` was called between `unscale_()` and `step()`. It makes the scaler forget that the gradients are "
+    "unscaled"
+)
 UPDATES = 8
 """Updates for which the hook watches an optimizer. A faulty loop is faulty from the start."""
 MOST = 64
@@ -77,6 +81,7 @@ class GradientWatcher:
         self._reporter, self._report = reporter, report
         self.steps = Steps(optimizer)
         self._clearing, self._clipping = Clearing(reporter), Clipping(reporter)
+        self._dividing = HandUnscaling(reporter)
         self._turns = BackwardStepOrder(losses, reporter)
         self._updates = 0
         self._now = _GradientHistory()
@@ -119,6 +124,8 @@ class GradientWatcher:
         if now.passes == 1:
             now.weights = parameter._version
             self._clearing.passed(gradient)
+        if self._clipping.is_written:
+            self._dividing.passed(gradient)
         now.whole = now.whole and now.weights == parameter._version
         self._turns.passed()
         if (self._sure or self._updates) and self._losses.bare():
@@ -169,7 +176,7 @@ class GradientWatcher:
         if version is None or not now.passes:
             return
         if now.divided == (now.passes, version):
-            self._reporter.say("unscaled_twice")
+            self._reporter.say("unscaled_twice", why=FORGOTTEN)
         now.divided = now.passes, version
         self._see_whether_kept(version)
         if (
@@ -184,6 +191,7 @@ class GradientWatcher:
             self._clearing.wants or not self._reporter.knows("clip_before_unscale")
         ):
             self._clearing.stepping(self._measure(optimizer))
+            self._dividing.stepping(self._gradient())
 
     def _only_added(self, since: tuple[int, int], version: int) -> bool:
         """Whether only backward passes wrote into the gradient since these passes and this version."""
@@ -224,6 +232,7 @@ class GradientWatcher:
         """Called after an update. ``scale`` is the newest known one, or 0. ``alone``: the scaler has one optimizer."""
         now = self._now
         self._clipping.updated(scale)
+        self._dividing.updated(scale)
         gradient = self._gradient()
         kept = gradient is None or gradient.data_ptr() == now.place
         accumulates = alone and kept and now.whole and now.scalings > 1 and not now.attacks

@@ -113,9 +113,9 @@ LINTS: dict[str, Lint] = {
     "unscaled_twice": Lint(
         "critical",
         "Gradients are divided by the scale twice",
-        "`update()` was called between `unscale_()` and `step()`. It makes the scaler forget that the gradients are "
-        "unscaled, so `step()` divides them again, and they become far too small.",
-        "scaler.unscale_(optimizer)\nscaler.step(optimizer)\nscaler.update()  # once, after the step",
+        "{why}, and `step()` divides them again, so they become far too small.",
+        "scaler.unscale_(optimizer)  # instead of a division by the scale\nscaler.step(optimizer)\n"
+        "scaler.update()  # once, after the step",
     ),
     "cleared_before_step": Lint(
         "critical",

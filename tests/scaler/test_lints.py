@@ -254,6 +254,23 @@ def test_clipping_of_scaled_gradients(
     assert set(told(data_directory)) == {"clip_before_unscale"}
 
 
+@pytest.mark.parametrize("passes", [1, 3])
+@pytest.mark.parametrize(("scale", "found"), [(65536.0, {"unscaled_twice"}), (4.0, set())])
+def test_gradients_that_the_loop_divides_by_the_scale(
+    data_directory: Path, passes: int, scale: float, found: set[str]
+) -> None:
+    """A loop that divides by `get_scale()` and then steps gets the lint. A small divisor may be that of an average."""
+    loop = Loop(scale=scale)
+    for _ in range(12):
+        for _ in range(passes):
+            loop.backward()
+        for gradient in loop.gradients():
+            gradient.div_(loop.scaler.get_scale())
+        nn.utils.clip_grad_norm_(loop.model.parameters(), 100.0)
+        loop.finish()
+    assert set(told(data_directory)) == found
+
+
 def test_clipping_beside_an_empty_parameter(data_directory: Path) -> None:
     """A parameter without elements, whose largest gradient element does not exist, ends no check."""
     loop = Loop()
