@@ -8,7 +8,8 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from ampmon.client import run
+from ampmon.client import current_run, run
+from ampmon.client.troubles import warn
 from ampmon.integrations.trackers import Proposal, harmless, log_metrics, numbers, run_id
 
 
@@ -17,20 +18,41 @@ class AmpmonCallback(TrainerCallback):
 
     ``Trainer(..., callbacks=[AmpmonCallback()])``. It watches the Trainer's scaler, with and without `ampmon run`. With
     ``tracker=wandb``, ampmon's values join the rows that the Trainer logs there; see `trackers.log_metrics`. A training
-    resumed from a checkpoint continues its run. The end of `train()` ends the run and may block for up to five seconds,
-    to deliver it. So may the next training after one that raised. Nothing else here raises, blocks or syncs.
+    resumed from a checkpoint continues its run, and so does a retry of `auto_find_batch_size`. The end of `train()`
+    ends the run and may block for up to five seconds, to deliver it. So may the next training after one that raised.
+    Nothing else here raises, blocks or syncs.
     """
 
     _training: Proposal | None = None
     """The run of a training that has not ended. The Trainer tells no callback of an exception."""
+    _state: Any = None
+    """The state of the Trainer whose training began last."""
 
     def __init__(self, tracker: Any = None) -> None:
         self._tracker = tracker
         self.run_id: str | None = None
         self._proposal = Proposal()
+        self._spare = False
+        """Whether another callback records the same training."""
 
     @harmless
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._spare, AmpmonCallback._state = AmpmonCallback._state is state, state
+        if self._spare:
+            warn(
+                "ampmon: this Trainer has several AmpmonCallbacks: the first one records, remove the others"
+            )
+            return
+        retried = args.auto_find_batch_size and AmpmonCallback._training is self._proposal
+        known = current_run.current() if retried else None
+        if known is not None:
+            known.event("retry", batch_size=state.train_batch_size)
+        else:
+            self._propose(args, state)
+        self._proposal.watch(getattr(kwargs.get("optimizer"), "scaler", None), kwargs.get("model"))
+        self.run_id = None
+
+    def _propose(self, args: Any, state: Any) -> None:
         if not _is_another_training():
             if AmpmonCallback._training is not None:
                 AmpmonCallback._training.end("Exception")
@@ -41,8 +63,6 @@ class AmpmonCallback(TrainerCallback):
         self._proposal.make(
             args.run_name, args.to_dict(), known, state.global_step if known else None
         )
-        self._proposal.watch(getattr(kwargs.get("optimizer"), "scaler", None), kwargs.get("model"))
-        self.run_id = None
 
     @harmless
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -64,7 +84,7 @@ class AmpmonCallback(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if state.is_world_process_zero:
+        if state.is_world_process_zero and not self._spare:
             run.log(numbers(logs or {}), step=state.global_step)
             if self._tracker is not None:
                 log_metrics(self._tracker, state.global_step)
@@ -72,6 +92,7 @@ class AmpmonCallback(TrainerCallback):
     @harmless
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._proposal.end()
+        AmpmonCallback._state = None
         if AmpmonCallback._training is self._proposal:
             AmpmonCallback._training = None
 

@@ -66,6 +66,24 @@ def test_a_training_after_one_that_raised_is_a_run_of_its_own(tmp_path: Path, sc
     assert (len(last.updates), len(last.events("finish"))) == (6, 1)
 
 
+def test_a_retry_with_a_smaller_batch_continues_the_run(tmp_path: Path) -> None:
+    """With `auto_find_batch_size`, one run has the updates of all tries, and an event for each retry."""
+    train(tmp_path, "use_trainer.py", "find", shim="accelerate")
+    (recorded,) = of(tmp_path)
+    assert len(recorded.events("retry")) == 1
+    assert recorded.events("retry")[0].detail["batch_size"] < 4
+    assert len(recorded.updates) > 6
+    assert (recorded.events("exception"), len(recorded.events("finish"))) == ([], 1)
+
+
+def test_a_second_callback_records_nothing(tmp_path: Path) -> None:
+    """A Trainer with two callbacks makes one run, in which each value is logged once."""
+    train(tmp_path, "use_trainer.py", "double", shim="accelerate")
+    (recorded,) = of(tmp_path)
+    assert len(recorded.updates) == 6
+    assert [step for step, _ in logged(recorded, "loss")] == [2, 4, 6]
+
+
 def test_a_training_within_another_is_part_of_its_run(tmp_path: Path) -> None:
     """The outer training goes on in its run, which also has the updates of the inner one, and ends as finished."""
     train(tmp_path, "use_trainer.py", "nested", shim="accelerate")

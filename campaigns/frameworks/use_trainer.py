@@ -2,7 +2,8 @@
 
 With `wandb` it reports to an offline W&B run, and prints the run's rows. With `again` a training that raises comes
 first, as in a search for hyperparameters. With `nested` another training takes place within it, and with `twice` it is
-followed by a second one of the same Trainer.
+followed by a second one of the same Trainer. With `find` the Trainer retries a smaller batch after an update, and with
+`double` it has two callbacks.
 """
 
 from __future__ import annotations
@@ -21,8 +22,12 @@ class Line(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.head = torch.nn.Linear(4, 1)
+        self.calls = 0
 
     def forward(self, x, labels):
+        self.calls += 1
+        if "find" in sys.argv and self.calls == 2:
+            raise RuntimeError("CUDA out of memory.")
         out = self.head(x)
         return {"loss": (out.float() - labels).square().mean(), "logits": out}
 
@@ -51,8 +56,11 @@ arguments = TrainingArguments(
     use_cpu=True,
     report_to="wandb" if tracked else "none",
     disable_tqdm=True,
+    auto_find_batch_size="find" in sys.argv,
 )
 callbacks = [AmpmonCallback(tracker=wandb if tracked else None), *([] if resume else [Stop()])]
+if "double" in sys.argv:
+    callbacks.append(AmpmonCallback())
 if "again" in sys.argv:
 
     class Fail(TrainerCallback):
