@@ -31,7 +31,7 @@ from ampmon.lints.optimizers import (
     why_no_gradients,
 )
 from ampmon.lints.passes import GradientWatcher, watchable
-from ampmon.lints.reporter import LintReporter, Warn
+from ampmon.lints.reporter import UNSTEPPED, UNSTEPPED_MAX, UPDATED, LintReporter, Warn
 from ampmon.training.outcome import is_sharded_scaler
 from ampmon.training.parameters import OptimizerNames, ParameterRegistry
 from ampmon.training.series import Stream
@@ -48,8 +48,6 @@ LOADED = (
 UNSCALED = "Gradients that were made without `scale()` must not be divided by the scale."
 WAITING = 8
 """A loop may leave out a step with large gradients, but not this many in a row."""
-UNSTEPPED_MAX = 1000
-"""No batch accumulates this many losses without a step."""
 
 
 def harmless(
@@ -166,7 +164,7 @@ class Linter:
             self._reporter.say("scaled_twice")
         self._scaled += 1
         if self._scaled == UNSTEPPED_MAX and not self._seen:
-            self._reporter.say("no_step", count=UNSTEPPED_MAX)
+            self._reporter.say("no_step", **UNSTEPPED)
         for watcher in self._watchers():
             watcher.scaling(outputs)
 
@@ -237,6 +235,8 @@ class Linter:
         if has_no_scale(scaler):
             why = LOADED if self._loaded else UNSCALED
             self._reporter.say("used_before_scale", where=where, why=why)
+        elif where == "update" and "inf checks" in str(error):
+            self._reporter.say("no_step", **UPDATED)
         elif where == "step" and optimizer is not None:
             seen, parameters = self._of(optimizer), parameters_of(optimizer)
             ids = self._registry.of_models()

@@ -211,9 +211,9 @@ LINTS: dict[str, Lint] = {
     ),
     "no_step": Lint(
         "critical",
-        "`scale()` was called {count} times, and `step()` never",
-        "The optimizer is stepped without the scaler: its gradients are still scaled, and overflows are not caught.",
-        "scaler.step(optimizer)  # instead of optimizer.step()\nscaler.update()",
+        "{title}",
+        "{why}",
+        "scaler.step(optimizer)  # instead of optimizer.step()\nscaler.update()  # only after a step",
     ),
     "shared_parameter": Lint(
         "warning",
@@ -240,6 +240,17 @@ LINTS: dict[str, Lint] = {
 }
 
 
+UNSTEPPED_MAX = 1000
+"""No batch accumulates this many losses without a step."""
+UNSTEPPED = {
+    "title": f"`scale()` was called {UNSTEPPED_MAX} times, and `step()` never",
+    "why": "The optimizer is stepped without the scaler: its gradients are still scaled, and overflows are not caught.",
+}
+UPDATED = {
+    "title": "`update()` is called without `step()`",
+    "why": 'torch stops there: "No inf checks were recorded prior to update." Either the optimizer is stepped without '
+    "the scaler, or `update()` is also called for micro-batches without a step.",
+}
 NAMED_MAX = 64
 ENOUGH = 3
 """What happens in this many updates in a row is no accident."""

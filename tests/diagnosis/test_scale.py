@@ -137,6 +137,17 @@ def test_a_search_that_passes_1_is_no_skip_rate():
     assert [each for each in rules_of(run) if each != "calibration"] == ["low_scale"]
 
 
+def test_a_scale_that_the_script_varies_is_a_floor():
+    """All skips count, also at larger scales than the newest. No number of them makes the scale dead."""
+    n = 300
+    after = [2.0 ** (20 + step % 3) for step in range(n)]
+    cells = cells_of([2.0**20, *after[:-1]], after, ["manual_set"] * n, [True] * n)
+    finding = found(scaler(cells))[0]
+    assert (finding.rule, finding.severity) == ("scale_floor", "critical")
+    assert "300 of the last 300 steps" in finding.title
+    assert "the scale is dead" not in finding.explanation
+
+
 def test_a_scale_held_by_hand_is_a_floor():
     """A scale set to 2**20 at every step, where a third of the batches overflow, is a floor that explains the skips."""
     n = 300

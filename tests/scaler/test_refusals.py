@@ -92,6 +92,21 @@ def test_a_scaler_that_has_no_scale_yet(data_directory: Path, where: str, resume
     assert ("first loss after a resume" in detail["explanation"]) is resumed
 
 
+@pytest.mark.parametrize("before", [0, 3])
+def test_an_update_without_a_step(data_directory: Path, before: int) -> None:
+    """An `update()` after `optimizer.step()` gets the lint that the scaler's `step` is missing."""
+    loop = Loop()
+    for _ in range(before):
+        loop.backward()
+        loop.finish()
+    loop.backward()
+    loop.optimizer.step()
+    with pytest.raises(AssertionError, match="No inf checks were recorded prior to update"):
+        loop.scaler.update()
+    event = told(data_directory)["no_step"]
+    assert event.detail["title"] == "`update()` is called without `step()`"
+
+
 def test_parameters_met_in_a_call_that_raised_have_names(data_directory: Path) -> None:
     """After a call that torch refused, the samples' parameters are in the header."""
     loop = Loop()

@@ -36,6 +36,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     # Clipping by an infinite norm turns infinities into NaN.
     "clip_before_unscale": frozenset({"nan_not_overflow"}),
     "fp16_parameters": frozenset({"crashed"}),
+    "no_step": frozenset({"crashed"}),
     "no_update": frozenset({"crashed"}),
     "no_gradients": frozenset({"crashed"}),
     "used_before_scale": frozenset({"crashed"}),

@@ -48,7 +48,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     unscaled = floor <= 1 and floor <= scaler.policy.min_scale
     begin = max(floor, 1.0) if math.isfinite(floor) else INIT_SCALE
     why = BY_HAND if by_hand else FLOOR if scaler.policy.min_scale > 0 else RAISED
-    skipped = int(held["skipped"].sum())
+    skipped = int((window if by_hand else held)["skipped"].sum())
     yield Finding(
         rule="scale_floor",
         severity="warning",
