@@ -247,20 +247,23 @@ def test_zeros_that_move_with_the_scale_were_flushed(share, severity):
 
 
 @pytest.mark.parametrize(
-    ("before", "scale", "says", "fix"),
+    ("before", "scale", "severity", "says", "fix"),
     [
-        (2.0**16, 2.0**30, "before the scaler can see them", "scaler.scale(loss).backward()"),
-        (2.0**16, 1.0, "The scale is only 1", "init_scale=65536"),
-        (None, 2.0**16, "the loss does not depend on these parameters", ""),
+        (2.0**16, 2.0**30, "critical", "before the scaler can see them", "scaler.scale(loss)"),
+        (2.0**16, 1.0, "critical", "The scale is only 1", "init_scale=65536"),
+        (None, 1.0, "critical", "The scale is only 1", "init_scale=65536"),
+        (None, 2.0**16, "warning", "it does not depend on these parameters", ""),
+        (2.0**10, 2.0**10, "warning", "a hinge loss may be at the end", ""),
+        (2.0**10, 2.0**14, "warning", "a hinge loss may be at the end", ""),
     ],
 )
-def test_gradients_that_are_all_zero_are_critical(before, scale, says, fix):
+def test_gradients_that_are_all_zero_are_reported(before, scale, severity, says, fix):
     """The finding names the likely reason: overflows hidden from the scaler, too small a scale, or neither."""
-    parts = [samples_of([0, 50], {-5: 1.0}, scale=before)] if before else []
+    parts = [samples_of([0, 50], {10: 1.0}, scale=before)] if before else []
     zero = samples_of(STEPS, {}, zeros=1.0, scale=scale)
     run = trained(lambda step, scale: False, 300, samples=joined_samples([*parts, zero]))
     (finding,) = [each for each in found(run) if each.rule == "zero_gradients"]
-    assert finding.severity == "critical"
+    assert finding.severity == severity
     assert finding.title == "All gradients have been 0 since step 100: the model learns nothing"
     assert says in finding.explanation
     assert fix in finding.fix

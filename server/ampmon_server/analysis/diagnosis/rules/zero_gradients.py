@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ampmon.wire import Finding
+from ampmon.numerics.formats import FP16
+from ampmon.wire import Finding, Severity
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.underflow import LEAST
 from ampmon_server.model.case import ScalerCase
@@ -26,8 +27,8 @@ HIDDEN = (
 )
 SMALL = "The scale is only {scale}: fp16 has rounded all values to 0, because the loss is too small for this scale."
 OTHER = (
-    "Either fp16 rounds all values to 0, because the loss is extremely small, or the loss does not depend on these "
-    "parameters."
+    "Either the loss is 0, as a hinge loss may be at the end, or it is so small that fp16 rounds its gradients to 0, "
+    "or it does not depend on these parameters."
 )
 SHOW = (
     "scaler.scale(loss).backward()  # leave inf and NaN in the gradients: the scaler skips them\n"
@@ -55,10 +56,11 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         return
     scale = float(samples.scale[zero[-1]])
     before = float(samples.scale[finite[since - 1]]) if since else None
-    why, fix = _cause(scale, before)
+    peak = float(np.maximum(one.amax, other.amax)[finite[since - 1]]) if since else 0.0
+    severity, why, fix = _cause(scale, before, peak)
     yield Finding(
         rule="zero_gradients",
-        severity="critical",
+        severity=severity,
         title=f"All gradients have been 0 since step {count(first)}: the model learns nothing",
         explanation=EXPLANATION.format(samples=count(len(zero)), why=why),
         fix=fix,
@@ -69,11 +71,16 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def _cause(scale: float, before: float | None) -> tuple[str, str]:
-    """Return the likely reason and the fix. ``before`` is the scale at which gradients were last above 0, if any."""
-    if before is not None and before < scale:
-        return HIDDEN.format(before=power_of_two(before), scale=power_of_two(scale)), SHOW
-    if scale < INIT_SCALE:
+def _cause(scale: float, before: float | None, peak: float) -> tuple[Severity, str, str]:
+    """Return the severity, the likely reason and the fix.
+
+    ``before`` is the scale at which gradients were last above 0, and ``peak`` the largest then. If that would overflow
+    at the scale now, overflows are hidden. Otherwise only a scale that is small, and smaller than then, is the cause.
+    """
+    if before and peak * scale / before > FP16.max:
+        why = HIDDEN.format(before=power_of_two(before), scale=power_of_two(scale))
+        return "critical", why, SHOW
+    if scale < min(before or INIT_SCALE, INIT_SCALE):
         fix = LARGER.format(init_scale=in_code(INIT_SCALE))
-        return SMALL.format(scale=power_of_two(scale)), fix
-    return OTHER, ""
+        return "critical", SMALL.format(scale=power_of_two(scale)), fix
+    return "warning", OTHER, ""
