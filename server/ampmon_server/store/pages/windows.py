@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import Connection
 
-from ampmon_server.model.aggregates.merging import Cells, joined
+from ampmon_server.model.aggregates.merging import Cells, joined, picked, starts_of
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.engine.rows import insert_rows
 from ampmon_server.store.pages import ranges
@@ -178,23 +178,39 @@ class WindowedSeries:
     @staticmethod
     def _cut(cells: Cells, stretch: Stretch) -> Cells:
         meets = stretch.meets(cells)
-        # A copy costs more than the rest of a window.
-        return cells if meets.all() else cells[meets]
+        return cells if meets.all() else picked(cells, meets)
 
     def _trimmed(self, cells: Cells, level: int, stretch: Stretch) -> Cells:
         """Split the cells that the stretch cuts, down to rows."""
-        parts: list[Any] = []
-        while True:
-            # A cell that is still larger than a row at level 0 has no rows.
-            whole = stretch.holds(cells) if level else stretch.begins(cells)
-            if not parts and whole.all():
-                return cells
-            parts.append(cells[whole])
-            if not level or whole.all():
-                break
-            cells = self._cut(self._under(cells[~whole], level, level - 1), stretch)
-            level -= 1
-        return _in_order(parts)
+        if not level:
+            return picked(cells, stretch.begins(cells))
+        whole = stretch.holds(cells)
+        if whole.all():
+            return cells
+        below = level - 1 if 1 << BITS * level > self.few else 0
+        finer = self._under(picked(cells, ~whole), level, below)
+        if below:
+            finer = self._trimmed(self._cut(finer, stretch), below, stretch)
+        else:
+            finer = self._whole_or_rows(finer, stretch)
+        at = np.flatnonzero(whole[1:] != whole[:-1]) + 1
+        split = np.split(finer, np.searchsorted(finer["first"], cells["first"][at]))
+        pieces = zip(np.split(cells, at), split, whole[np.append(0, at)], strict=True)
+        return joined([piece if held else under for piece, under, held in pieces])
+
+    def _whole_or_rows(self, rows: Cells, stretch: Stretch) -> Cells:
+        """Merge the rows of each cell of level 1 that lies within the stretch. Of other cells, keep rows within it.
+
+        What is larger than a row has no rows, and counts as a whole where it begins.
+        """
+        if not len(rows):
+            return rows
+        starts = starts_of(rows["first"] >> BITS)
+        cut = ~np.logical_and.reduceat(stretch.holds(rows), starts)
+        begins = np.repeat(cut, np.diff(starts, append=len(rows)))
+        begins[starts] = True
+        kept = stretch.begins(rows)
+        return self.pyramid.merge(picked(rows, kept), np.flatnonzero(begins[kept]))
 
     def _under(self, cells: Cells, level: int, below: int) -> Cells:
         """The cells of the level ``below`` that lie under ``cells`` of ``level``."""
@@ -203,7 +219,7 @@ class WindowedSeries:
         stretches = _stretches(cells["first"].tolist(), cells["last"].tolist())
         found = joined([self._read(below, first, last) for first, last in stretches])
         under = np.isin(found["first"] >> BITS * level, cells["first"] >> BITS * level)
-        found = found if under.all() else found[under]
+        found = found if under.all() else picked(found, under)
         if not self.pyramid.thin or cells["first"][0] >= self.rows_from:
             return found
         of = np.searchsorted(cells["first"] >> BITS * level, found["first"] >> BITS * level)
@@ -211,10 +227,10 @@ class WindowedSeries:
         whole = np.bincount(of, found["n"], len(cells)) == cells["n"]
         if whole.all():
             return found
-        rest = cells[~whole]
+        rest = picked(cells, ~whole)
         if below < level - 1:  # a level between may be stored for steps whose lower ones are not
             rest = self._under(self._under(rest, level, level - 1), level - 1, below)
-        return _in_order([found[whole[of]], rest])
+        return _in_order([picked(found, whole[of]), rest])
 
     def _read(self, level: int, first: int, last: int) -> Cells:
         if level:
@@ -267,12 +283,13 @@ class WindowedSeries:
                 stop = min(last, ((high + 1) << bits) - 1, self.edge - 1)
                 if start <= stop:
                     parts.append(self.pyramid.roll(self._rows(start, stop), level))
-        return kept if len(parts) == 1 else _in_order(parts)
+        return _in_order(parts)
 
 
 def _in_order(parts: Sequence[Cells]) -> Cells:
-    cells = joined(parts)
-    return cells[np.argsort(cells["first"], kind="stable")]
+    cells = joined([part for part in parts if len(part)] or parts[:1])
+    rises = cells["first"][1:] > cells["first"][:-1]
+    return cells if rises.all() else picked(cells, np.argsort(cells["first"]))
 
 
 def _numbers(steps: Range, level: int) -> Range:
