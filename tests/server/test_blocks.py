@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -96,9 +97,30 @@ def test_however_little_of_a_block_is_fetched_first(
 
     wanted = cells()
     assert wanted
-    monkeypatch.setattr(parameter_rollups, "_COUNTS_MOST", 5)
-    monkeypatch.setattr(parameter_rollups, "_COUNTS_EACH", 0)
+    monkeypatch.setattr(parameter_rollups, "_FIRST_MOST", 5)
+    monkeypatch.setattr(parameter_rollups, "_EACH_MOST", (0, 0, 0))
     assert cells() == wanted
+
+
+def test_a_column_of_any_part_of_a_block_is_fetched_at_once() -> None:
+    """The first bytes fetched of a full block have its counts, its largest magnitudes or its squares."""
+    chance = np.random.default_rng(0)
+    samples = [
+        Sample(
+            step,
+            0,
+            1.0,
+            replace(
+                statistics(148, seed=step),
+                amax=chance.uniform(1e-5, 1, 148).astype(np.float32).astype(np.float64),
+                sum_squares=chance.uniform(1e-9, 1, 148),
+            ),
+        )
+        for step in range(SAMPLES_MAX)
+    ]
+    block = packing.PackedStack(packing.block_to_bytes(Stack.of(samples)))
+    for part, most in enumerate(parameter_rollups._EACH_MOST):
+        assert block.size_with(part) <= parameter_rollups._FIRST_MOST + 148 * most
 
 
 def test_of_many_parameters_few_samples_are_held_at_once(

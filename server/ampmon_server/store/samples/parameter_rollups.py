@@ -47,8 +47,8 @@ VALUES_MAX = 300_000
 _PARTS = {"amax": packing.PART_OF["amax"], "norm": packing.PART_OF["sum_squares"]}
 """The last part of a block that a field needs, if it needs more than counts."""
 
-_COUNTS_MOST, _COUNTS_EACH = 2048, 32
-"""Mostly more bytes of a block than its first part has: for the samples, and for each parameter."""
+_FIRST_MOST, _EACH_MOST = 2048, (32, 192, 448)
+"""Mostly more bytes than a block has up to each part: for the samples, and for each parameter."""
 
 _names_decoder = msgspec.msgpack.Decoder(list[str])
 
@@ -123,7 +123,7 @@ class StreamSamples:
         """The blocks and their attempts, read up to the last part that the fields need."""
         part = max(_PARTS.get(name, 0) for name in self.pyramid.dtype.names or ())
         statement = reading(gradient_blocks, self.source.overlaid, cut=True)
-        most = _COUNTS_MOST + _COUNTS_EACH * len(self.names) if self.part else packing.SIZE_MAX
+        most = _FIRST_MOST + _EACH_MOST[part] * len(self.names) if self.part else packing.SIZE_MAX
         while True:
             rows = fetch(self.connection, statement, {**asked, "most": most})
             rows = [(data or b"", attempt) for data, attempt in rows]  # SQLite: null if empty
