@@ -24,6 +24,7 @@ from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.opening import url_of
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample, Stack
+from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.samples import parameter_rollups, totals
 from ampmon_server.store.samples.gradients import SAMPLES_MAX
 from ampmon_server.store.samples.parameter_rollups import StreamSamples
@@ -138,7 +139,7 @@ def test_of_many_parameters_few_samples_are_held_at_once(
 
     monkeypatch.setattr(StreamSamples, "rows", rows)
     monkeypatch.setattr(parameter_rollups, "VALUES_MAX", 2 * 32)
-    cells = store.parameter_series(trainer.run_id, start=3, stop=700).cells
+    cells = store.parameter_series(trainer.run_id, Stretch(3, 700)).cells
     assert cells["n"].sum() == 700 - 3
     assert max(read) <= 32
 

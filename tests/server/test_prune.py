@@ -180,7 +180,7 @@ def test_a_window_where_rows_are_gone_shows_whole_cells(store: Store, trainer: T
     )
     assert columns["step"] == list(range(4864, 4964))
     assert (following, rows_from) == (4964, 4864)
-    source = Source(found, series.gradients, rows_from=series.rows_from)
+    source = Source(found, series.gradients, rows_from=series.scaler.rows_from)
     for name in ("scale", "skips"):
         caption = FIGURES[name](source, View(1000, 1100))["layout"]["meta"]["caption"]
         assert "steps are stored in groups of 16" in caption
@@ -196,11 +196,9 @@ def test_a_range_of_time_has_its_samples_where_rows_are_gone(store: Store) -> No
     age(store, trainer)
     prune(store)
     series = store.series(trainer.run_id, start=START + 50_000 * 505, by="time")
-    assert (series.rows_from, series.updates["first"][0]) == (512, 512)
+    assert (series.scaler.rows_from, series.updates["first"][0]) == (512, 512)
     assert series.gradients["n"].sum() == 600 - 505
-    cells = store.parameter_series(
-        trainer.run_id, start=START + 50_000 * 505, by="time", within=series.within
-    ).cells
+    cells = store.parameter_series(trainer.run_id, series.stretch).cells
     assert cells["n"].sum() == 600 - 505
 
 
@@ -252,9 +250,11 @@ def test_windows_of_rarely_sampled_updates_share_out_what_pruning_left(
     def windows(cuts: Sequence[int], columns: int) -> Iterator[list[Cells]]:
         at = [cut if by == "step" else START + 50_000 * cut for cut in cuts]
         for ends in pairwise([0, *at, INTEGER_MAX + 1]):
-            view = {"start": ends[0], "stop": ends[1], "by": by, "columns": columns}
-            gradients = store.series(trainer.run_id, **view).gradients
-            yield [gradients, store.parameter_series(trainer.run_id, **view).cells]
+            view = {"start": ends[0], "stop": ends[1], "by": by}
+            gradients = store.series(trainer.run_id, **view, columns=columns).gradients
+            stretch = Stretch(*view.values())
+            parameters = store.parameter_series(trainer.run_id, stretch, columns=columns)
+            yield [gradients, parameters.cells]
 
     for whole in next(windows([], 1000)):
         assert len(whole) > 100_000 >> 12

@@ -7,10 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from ampmon_server.charts import View
+from ampmon_server.queries.drawing import draw
+from ampmon_server.queries.sources import ChartRequest
 from ampmon_server.queries.whatif_reader import simulator_of
 from ampmon_server.store import Store
 from ampmon_server.store.pages.recent import LIFE_S, MOST, Recent
+from ampmon_server.store.samples import parameter_rollups, samples
 from ampmon_server.store.streams import state
 from ampmon_server.store.updates import updates
 from batches import Trainer
@@ -117,3 +122,44 @@ def test_simulations_are_shared_until_the_run_moves_on(store: Store) -> None:
     assert simulator_of(store, trainer.run_id) is first
     store.ingest(trainer.batch(trainer.updates(10)))
     assert simulator_of(store, trainer.run_id).history.last == first.history.last + 10
+
+
+def test_a_chart_without_samples_reads_none(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Charts of a view share its updates, and only a chart that draws samples reads them."""
+    trainer, read = Trainer(), []
+    store.ingest(trainer.batch(trainer.updates(40, sampled=range(40))))
+    for module in (updates, samples):
+        window = module.window
+
+        def noted(*of: Any, module: Any = module, window: Any = window) -> Any:
+            read.append(module)
+            return window(*of)
+
+        monkeypatch.setattr(module, "window", noted)
+    asked = ChartRequest(View(3, 30), parameter="head.weight")
+    for name in ("skips", "timing", "parameters", "parameter", "scalars"):
+        draw(store, trainer.run_id, name, asked)
+    assert read == [updates]
+    draw(store, trainer.run_id, "norm", asked)
+    assert read == [updates, samples]
+
+
+def test_parameters_are_read_where_the_updates_of_their_chart_are(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A range of the user's own steps is converted once, since their line depends on the number of columns."""
+    trainer, found = Trainer(), []
+    store.ingest(trainer.batch(trainer.updates(40, sampled=range(40))))
+    logged = [replace(trainer.scalars({"loss": 1.0}), ordinal=at, user_step=at) for at in range(40)]
+    store.ingest(trainer.batch(logged))
+    read = parameter_rollups.read
+
+    def noted(connection: Any, scaler: Any, stream: Any, stretch: Any, *of: Any) -> Any:
+        found.append(stretch)
+        return read(connection, scaler, stream, stretch, *of)
+
+    monkeypatch.setattr(parameter_rollups, "read", noted)
+    view = View(3, 30, x="user")
+    draw(store, trainer.run_id, "parameter", ChartRequest(view, parameter="head.weight"))
+    series = store.series(trainer.run_id, start=3, stop=30, by="user", columns=view.columns)
+    assert found[0] is series.stretch

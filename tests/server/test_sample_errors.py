@@ -19,6 +19,7 @@ from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample, Stack
+from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.samples import totals
 from batches import Trainer, statistics
 
@@ -93,7 +94,7 @@ def test_heatmap_and_table_tell_the_same_norm(store: Store) -> None:
     store.ingest(trainer.batch(records, headers=(trainer.attempt, header)))
     table = [row.norm for row in store.parameters(trainer.run_id).parameters]
     for stop, columns in ((3, 9), (60, 2)):
-        cells = store.parameter_series(trainer.run_id, stop=stop, columns=columns).cells
+        cells = store.parameter_series(trainer.run_id, Stretch(stop=stop), columns=columns).cells
         assert len(cells)
         assert cells["norm"] == pytest.approx(np.tile(table, (len(cells), 1)))
 

@@ -23,6 +23,7 @@ BAR_PIXELS = 8
     title="Skipped steps",
     needs="updates",
     order=20,
+    reads="updates",
     choices=("rank",),
     definitions={
         "skipped": "A step in which any optimizer on any rank found an inf or a NaN in its gradients "

@@ -33,6 +33,7 @@ _SIZES = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1.0}
     title="Time and memory",
     needs="updates",
     order=130,
+    reads="updates",
     tab="system",
     choices=("rank",),
     definitions={

@@ -120,10 +120,10 @@ def distance(store: Store, baseline: Summary, run: Summary, name: str) -> Distan
     holder = logged_of(store, run_id)[name]
     # The step is one of the scaler after whose updates the value was logged.
     stream = int(holder.stream) if holder.scaler else None
-    at = store.series(run_id, stream=stream, stop=found.step + 1, columns=100)
+    at = store.series(run_id, stream=stream, stop=found.step + 1, columns=100, sampled=False)
     words = f"{name} {found.side} the band from step {count(found.step)}"
     if len({each["scaler"] for each in run.streams}) > 1:
-        words += f" of {at.scaler}"
+        words += f" of {at.scaler.name}"
     if not len(at.updates):
         return Distance(words, found.step, found.side, found.until)
     skipped, held = int(at.updates["skipped"].sum()), float(at.updates["scale_last"][-1])

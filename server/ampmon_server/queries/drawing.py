@@ -23,6 +23,7 @@ from ampmon_server.charts.parameters import COLUMN_PIXELS, fields
 from ampmon_server.charts.parts.chart import Reads
 from ampmon_server.model.aggregates import gradients
 from ampmon_server.model.aggregates.parameters import empty as no_cells
+from ampmon_server.model.aggregates.parameters import wide
 from ampmon_server.model.aggregates.updates import empty
 from ampmon_server.model.names import matching_indices
 from ampmon_server.queries.sources import (
@@ -67,7 +68,8 @@ def _steps(asked: ChartRequest) -> Extent:
 
 def _ranks(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     found = store.ranks(run_id, **extent_of(asked, asked.view), columns=asked.view.columns)
-    return replace(series_of(store, run_id, replace(asked, rank=None)), ranks=found)
+    source = series_of(store, run_id, replace(asked, rank=None), sampled=False)
+    return replace(source, ranks=found)
 
 
 def _newest(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
@@ -87,11 +89,16 @@ def _parameters(store: Store, run_id: UUID, asked: ChartRequest, *, one: bool = 
         places = matching_indices(names, asked.search)
         return ParameterPart(places, fields(asked.statistic, len(places)))
 
-    series, view = read_series(store, run_id, asked), asked.view
-    columns = view.columns // (HISTORY_PIXELS if one else COLUMN_PIXELS)
+    series = read_series(store, run_id, asked, sampled=False)
     of = store.parameter_series(
-        run_id, **extent_of(asked, view), columns=columns, part_of=part_of, within=series.within
+        run_id,
+        series.stretch,
+        stream=asked.stream,
+        columns=asked.view.columns // (HISTORY_PIXELS if one else COLUMN_PIXELS),
+        part_of=part_of,
     )
+    if not wide(of.cells, "looked").any():  # then the chart has to know whether anything is sampled
+        series = read_series(store, run_id, asked)
     found = ParameterSource(
         of.names,
         of.cells,
@@ -121,7 +128,7 @@ def _scalars(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     held = dict(sorted(found.items(), key=lambda each: (_FIRST.get(each[0], len(_FIRST)), each[0])))
     most = 1 if view.stacked else PANELS_MAX
     names = list(held)[:most] if asked.logged is None else [asked.logged]
-    source = series_of(store, run_id, asked)
+    source = series_of(store, run_id, asked, sampled=False)
     return add_logged(store, run_id, source, names, held, view, stream=stream)
 
 
@@ -149,7 +156,7 @@ def _scales(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
 
 
 def _replay(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
-    source, view = series_of(store, run_id, asked), asked.view
+    source, view = series_of(store, run_id, asked, sampled=False), asked.view
     window = cut(source, view)
     if not len(window.updates):
         return source
@@ -171,6 +178,7 @@ def _replay(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
 
 _READERS: Mapping[Reads, Callable[[Store, UUID, ChartRequest], Source]] = {
     "series": series_of,
+    "updates": partial(series_of, sampled=False),
     "newest": _newest,
     "ranks": _ranks,
     "scalars": _scalars,

@@ -65,24 +65,30 @@ def extent_of(asked: ChartRequest, view: View) -> Extent:
     return Extent(stream=asked.stream, start=view.start or 0, stop=stop, by=view.x)
 
 
-def series_of(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
-    """Read the updates and samples of a scaler."""
-    return source_of(read_series(store, run_id, asked))
+def series_of(store: Store, run_id: UUID, asked: ChartRequest, *, sampled: bool = True) -> Source:
+    """Read the updates of a scaler, and its samples."""
+    return source_of(read_series(store, run_id, asked, sampled=sampled))
 
 
-def read_series(store: Store, run_id: UUID, asked: ChartRequest) -> ScalerSeries:
+def read_series(
+    store: Store, run_id: UUID, asked: ChartRequest, *, sampled: bool = True
+) -> ScalerSeries:
+    """Read the updates of a scaler, and its samples if they are drawn or may be at the ends of the x axis."""
     view = asked.view
-    return store.series(run_id, **extent_of(asked, view), columns=view.columns, rank=asked.rank)
+    sampled = sampled or view.x == "user" or view.start is None or view.stop is None
+    return store.series(
+        run_id, **extent_of(asked, view), columns=view.columns, rank=asked.rank, sampled=sampled
+    )
 
 
 def source_of(series: ScalerSeries) -> Source:
     return Source(
         series.updates,
         series.gradients,
-        series.disabled,
+        series.scaler.disabled,
         user=series.user,
-        scaler=series.scaler,
-        rows_from=series.rows_from,
+        scaler=series.scaler.name,
+        rows_from=series.scaler.rows_from,
         resumes=series.resumes,
     )
 
@@ -138,7 +144,9 @@ def _placed(
         # After a resume at an earlier step, or a clock set back, steps outside may be between those inside.
         outside = ((0, during.start), (during.stop, COUNT_MAX + 1))
         parts += [
-            store.series(run_id, stream=stream, start=start, stop=stop, columns=OUTSIDE).updates
+            store.series(
+                run_id, stream=stream, start=start, stop=stop, columns=OUTSIDE, sampled=False
+            ).updates
             for start, stop in outside
         ]
     held = joined(parts)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine
@@ -33,8 +34,8 @@ from ampmon_server.store.ingest.ingest import (
     Sender,
     ingest_together,
 )
-from ampmon_server.store.pages.ranges import Range
-from ampmon_server.store.pages.recent import Recent
+from ampmon_server.store.pages.recent import MOST, Recent
+from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.reading import columns, export
 from ampmon_server.store.reading.alarms import AlertCalls
 from ampmon_server.store.reading.export import ExportedSample
@@ -44,6 +45,7 @@ from ampmon_server.store.runs.runs import Identity, Summary
 from ampmon_server.store.samples import samples
 from ampmon_server.store.schema import migrations
 from ampmon_server.store.streams import scalers, state
+from ampmon_server.store.streams.scalers import Scaler
 from ampmon_server.store.updates import logged, ranks, reports, skips, sparklines, updates
 from ampmon_server.store.updates.logged import Axis
 
@@ -54,15 +56,12 @@ class ScalerSeries:
 
     updates: Cells
     gradients: Cells
-    disabled: bool
+    scaler: Scaler
     user: UserSteps | None = None
-    rows_from: int = 0
-    """The first step whose rows are kept. Earlier steps have only aggregates."""
-    scaler: str = ""
     resumes: tuple[Resume, ...] = ()
     """The attempts that resumed the scaler, in the whole run."""
-    within: Range = (0, INTEGER_MAX)
-    """No sample of a requested range of time is at a step outside these."""
+    stretch: Stretch | None = None
+    """The range, and if it is one of time, the steps of its samples. None if it is of steps that are not known."""
 
 
 class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
@@ -74,7 +73,7 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
     def __init__(self, database: Engine, exclusive: IO[bytes] | None) -> None:
         self._engine = database
         self._exclusive = exclusive
-        self._recent: Recent[ScalerSeries] = Recent()
+        self._recent: Recent[ScalerSeries] = Recent(most=2 * MOST)
         self._memory = Memory()
 
     @classmethod
@@ -182,62 +181,41 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
         by: Axis = "step",
         columns: int = 1000,
         rank: int | None = None,
+        sampled: bool = True,
     ) -> ScalerSeries:
         """Return updates and samples with ``start`` <= x < ``stop``, in enough cells to fill ``columns`` columns.
 
         x is the step, the time in us since the epoch, or the user's own step. The series is empty if ``by`` is "user"
-        and no such steps were logged. With ``rank``, return the newest 32768 updates of that rank, one by one. Calls
-        within a short time, with equal arguments and run version, share the same read-only arrays. Raises NotFound.
+        and no such steps were logged. Unless ``sampled``, samples are left out. With ``rank``, return the newest 32768
+        updates of that rank and their samples, one by one. Calls within a short time, with equal arguments and run
+        version, share the same read-only arrays. Raises NotFound.
         """
         asked = (run_id, stream, start, stop, by, columns, rank)
 
         def read() -> ScalerSeries:
             with engine.reading(self._engine) as connection:
-                return self._series(connection, *asked)
+                return self._series(connection, *key)
 
         with engine.reading(self._engine) as connection:
-            key = state.held(connection, run_id), asked
+            key = state.held(connection, run_id), asked, sampled and rank is None
             if not self._recent.is_reading(key):
-                return self._recent.get(key, lambda: self._series(connection, *asked))
+                return self._recent.get(key, lambda: self._series(connection, *key))
         # Wait for the other thread without a connection: ingest needs one too, and there are few.
         return self._recent.get(key, read)
 
-    @staticmethod
     def _series(
-        connection: Connection,
-        run_id: UUID,
-        stream: int | None,
-        start: int,
-        stop: int,
-        by: Axis,
-        columns: int,
-        rank: int | None,
+        self, connection: Connection, version: object, asked: tuple[Any, ...], sampled: bool
     ) -> ScalerSeries:
-        scaler = scalers.find(connection, run_id, stream)
-        found = logged.stretch_of(
-            connection, scaler, start=start, stop=stop, by=by, columns=columns
-        )
-        if found is None:
-            return ScalerSeries(empty(), gradients.empty(), scaler.disabled, scaler=scaler.name)
-        stretch, user = found
-        if rank is None:
-            cells = updates.window(connection, scaler, stretch, columns)
-            stretch = updates.narrowed(scaler, stretch, cells)
-            sampled = samples.window(connection, scaler, stretch, columns // 4)
-        else:
-            cells, sampled = ranks.window(connection, scaler, rank, stretch)
-        for each in (cells, sampled):
-            each.flags.writeable = False
-        return ScalerSeries(
-            cells,
-            sampled,
-            scaler.disabled,
-            user,
-            scaler.rows_from,
-            scaler.name,
-            reports.resumes(connection, scaler),
-            stretch.within,
-        )
+        if not sampled:
+            return _updates(connection, *asked)
+        key, read = (version, asked, False), partial(_updates, connection, *asked)
+        found = read() if self._recent.is_reading(key) else self._recent.get(key, read)
+        if found.stretch is None:
+            return found
+        columns: int = asked[5]
+        cells = samples.window(connection, found.scaler, found.stretch, columns // 4)
+        cells.flags.writeable = False
+        return replace(found, gradients=cells)
 
     def ranks(
         self,
@@ -256,3 +234,30 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
                 connection, scaler, start=start, stop=stop, by=by, columns=columns
             )
             return () if found is None else ranks.beside(connection, scaler, found[0], columns)
+
+
+def _updates(
+    connection: Connection,
+    run_id: UUID,
+    stream: int | None,
+    start: int,
+    stop: int,
+    by: Axis,
+    columns: int,
+    rank: int | None,
+) -> ScalerSeries:
+    """The updates of a range. Samples are those of a ``rank``."""
+    scaler = scalers.find(connection, run_id, stream)
+    found = logged.stretch_of(connection, scaler, start=start, stop=stop, by=by, columns=columns)
+    if found is None:
+        return ScalerSeries(empty(), gradients.empty(), scaler)
+    stretch, user = found
+    if rank is None:
+        cells, sampled = updates.window(connection, scaler, stretch, columns), gradients.empty()
+        stretch = updates.narrowed(scaler, stretch, cells)
+    else:
+        cells, sampled = ranks.window(connection, scaler, rank, stretch)
+    for each in (cells, sampled):
+        each.flags.writeable = False
+    resumes = reports.resumes(connection, scaler)
+    return ScalerSeries(cells, sampled, scaler, user, resumes, stretch)

@@ -16,6 +16,7 @@ NO_USER_STEPS = "No logged step. Pass one with ampmon.log({...}, step=...), such
 
 Reads: TypeAlias = Literal[
     "series",
+    "updates",
     "newest",
     "ranks",
     "scalars",
@@ -26,7 +27,7 @@ Reads: TypeAlias = Literal[
     "scales",
     "replay",
 ]
-"""What is read into a `Source`: the updates and gradients of the view alone ("series"), or more than that."""
+"""What is read into a `Source`: the updates and gradients of the view alone ("series"), or less or more than that."""
 
 Tab: TypeAlias = Literal["gradients", "activations", "whatif", "system"]
 

@@ -76,6 +76,9 @@ class Stretch:
         return (self.start, self.stop - 1) if self.by == "step" else self.within
 
 
+WHOLE = Stretch()
+
+
 @dataclass(frozen=True, slots=True)
 class WindowedSeries:
     """One series and its cells. Only cells are held before step ``rows_from``, and only rows from step ``edge`` on.

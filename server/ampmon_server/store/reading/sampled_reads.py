@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
 
 from sqlalchemy import Connection
@@ -13,7 +12,7 @@ from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.engine import Calls, reads
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX
-from ampmon_server.store.pages.ranges import Range
+from ampmon_server.store.pages.windows import WHOLE, Stretch
 from ampmon_server.store.runs import cases
 from ampmon_server.store.samples import modules, parameter_rollups, parameters, samples
 from ampmon_server.store.samples.parameter_rollups import ParameterSeries, PartOf, whole
@@ -117,24 +116,17 @@ class SampledReads(Calls):
     def parameter_series(
         self,
         run_id: UUID,
+        stretch: Stretch | None = WHOLE,
         *,
         stream: int | None = None,
-        start: int = 0,
-        stop: int = INTEGER_MAX + 1,
-        by: Axis = "step",
         columns: int = 125,
         part_of: PartOf = whole,
-        within: Range = (0, INTEGER_MAX),
     ) -> ParameterSeries:
-        """Return the gradients of each parameter with ``start`` <= x < ``stop``, in enough cells to fill ``columns``.
+        """Return the gradients of each parameter in a stretch, in enough cells to fill ``columns``; none without one.
 
-        ``part_of`` selects parameters and fields; by default all. ``within`` is that of the range's series. Of sharded
-        gradients, return the shard of the stream, or without a stream, of the lowest rank. Raises NotFound.
+        ``part_of`` selects parameters and fields; by default all. Of sharded gradients, return the shard of the stream,
+        or without a stream, of the lowest rank. Raises NotFound.
         """
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
-            found = logged.stretch_of(
-                connection, scaler, start=start, stop=stop, by=by, columns=columns
-            )
-            stretch = None if found is None else replace(found[0], within=within)
             return parameter_rollups.read(connection, scaler, stream, stretch, columns, part_of)
