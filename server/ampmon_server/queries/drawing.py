@@ -67,8 +67,8 @@ def _steps(asked: ChartRequest) -> Extent:
 
 
 def _ranks(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
-    found = store.ranks(run_id, **extent_of(asked, asked.view), columns=asked.view.columns)
     source = series_of(store, run_id, replace(asked, rank=None), sampled=False)
+    found = store.ranks(run_id, source.updates, asked.view.columns, stream=asked.stream)
     return replace(source, ranks=found)
 
 

@@ -15,7 +15,7 @@ from ampmon import wire
 from ampmon_server.model.aggregates import gradients
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import empty
-from ampmon_server.model.series import RankRows, Resume, UserSteps
+from ampmon_server.model.series import Resume, UserSteps
 from ampmon_server.settings import Settings
 from ampmon_server.store.access import AccessCalls
 from ampmon_server.store.admin.notices import PostgresNotices
@@ -152,6 +152,7 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
     scalars = reads(logged.values)
     scalar_series = reads(logged.cells)
     skips = reads(skips.read)
+    ranks = reads(ranks.beside)
     events = reads(events.read)
 
     def run(self, run_id: UUID) -> tuple[Summary, Identity]:
@@ -216,24 +217,6 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
         cells = samples.window(connection, found.scaler, found.stretch, columns // 4)
         cells.flags.writeable = False
         return replace(found, gradients=cells)
-
-    def ranks(
-        self,
-        run_id: UUID,
-        *,
-        stream: int | None = None,
-        start: int = 0,
-        stop: int = INTEGER_MAX + 1,
-        by: Axis = "step",
-        columns: int = 1000,
-    ) -> tuple[RankRows, ...]:
-        """Return the rows of each rank at the same steps with ``start`` <= x < ``stop``. Raises NotFound."""
-        with engine.reading(self._engine) as connection:
-            scaler = scalers.find(connection, run_id, stream)
-            found = logged.stretch_of(
-                connection, scaler, start=start, stop=stop, by=by, columns=columns
-            )
-            return () if found is None else ranks.beside(connection, scaler, found[0], columns)
 
 
 def _updates(

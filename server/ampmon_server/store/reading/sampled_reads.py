@@ -18,6 +18,7 @@ from ampmon_server.store.samples import modules, parameter_rollups, parameters, 
 from ampmon_server.store.samples.parameter_rollups import ParameterSeries, PartOf, whole
 from ampmon_server.store.samples.parameters import ALL, ParameterQuery
 from ampmon_server.store.streams import scalers
+from ampmon_server.store.streams.scalers import Scaler
 from ampmon_server.store.updates import logged, updates
 from ampmon_server.store.updates.logged import Axis
 
@@ -60,10 +61,7 @@ def parameter_sample(
     Return None if there is no such sample or the parameter is not in it. Raises NotFound for an unknown run or stream.
     """
     scaler = scalers.find(connection, run_id, stream)
-    found = logged.stretch_of(connection, scaler, start=start, stop=stop, by=by)
-    if found is None:
-        return None
-    first, after = updates.steps(connection, scaler, found[0])
+    first, after = _steps(connection, scaler, start, stop, by)
     try:
         shards = samples.read_newest(connection, scaler, after - 1)
     except NotFound:
@@ -95,12 +93,17 @@ def activations(
     Raises NotFound for an unknown run or stream.
     """
     scaler = scalers.find(connection, run_id, stream)
-    found = logged.stretch_of(connection, scaler, start=start, stop=stop, by=by)
-    if found is None:
-        return None, scaler.disabled
-    first, after = updates.steps(connection, scaler, found[0])
+    first, after = _steps(connection, scaler, start, stop, by)
     sample = modules.read_newest(connection, scaler, start=first, stop=after)
     return sample, scaler.disabled
+
+
+def _steps(
+    connection: Connection, scaler: Scaler, start: int, stop: int, by: Axis
+) -> tuple[int, int]:
+    """The steps with ``start`` <= x < ``stop``, end excluded; (0, 0) if there are none."""
+    found = logged.stretch_of(connection, scaler, start=start, stop=stop, by=by)
+    return (0, 0) if found is None else updates.steps(connection, scaler, found[0])
 
 
 class SampledReads(Calls):

@@ -18,7 +18,7 @@ from sqlalchemy import BigInteger, Connection, Integer, Select, Table, bindparam
 from ampmon import wire
 from ampmon_server.model.aggregates.gradients import LAYOUT, of_series
 from ampmon_server.model.aggregates.gradients import empty as no_cells
-from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.merging import Cells, joined, picked
 from ampmon_server.model.series import (
     GradientSeries,
     Ints,
@@ -142,17 +142,13 @@ def _samples(
     """The rows of a stream in order of step, without superseded ones, and the attempt of each."""
     asked = {**source.bound, "first": start, "stop": stop}
     rows = fetch(connection, reading(gradient_totals, source.overlaid), asked)
-    blocks = [totals.samples_from_bytes([data]) for data, _ in rows] if source.overlaid else []
-    if source.overlaid and blocks:
-        samples = np.concatenate(blocks)
-        attempts = np.repeat([attempt for _, attempt in rows], [len(block) for block in blocks])
-        keep = current(connection, source, samples["step"], attempts)
-        samples, attempts = samples[keep], attempts[keep]
-        order = np.argsort(samples["step"], kind="stable")
-        samples, attempts = samples[order], attempts[order]
-    else:
-        samples = totals.samples_from_bytes([data for data, _ in rows])
-        attempts = np.full(len(samples), rows[0][1] if rows else 0)
+    blocks = [totals.samples_from_bytes([data]) for data, _ in rows]
+    samples = joined(blocks or [totals.samples_from_bytes([])])
+    attempts = np.repeat([attempt for _, attempt in rows], [len(block) for block in blocks])
+    if source.overlaid:
+        keep = np.flatnonzero(current(connection, source, samples["step"], attempts))
+        order = keep[np.argsort(samples["step"][keep], kind="stable")]
+        samples, attempts = picked(samples, order), attempts[order]
     within = (samples["step"] >= start) & (samples["step"] < stop)
     return samples[within], attempts[within]
 

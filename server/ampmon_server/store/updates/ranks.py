@@ -6,6 +6,7 @@ For one rank it reads the newest rows. To compare ranks, it reads all of them at
 from __future__ import annotations
 
 from dataclasses import replace
+from uuid import UUID
 
 import numpy as np
 from sqlalchemy import Connection
@@ -18,6 +19,7 @@ from ampmon_server.model.series import Ints, RankRows
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.samples import samples
+from ampmon_server.store.streams import scalers
 from ampmon_server.store.streams.scalers import Scaler
 from ampmon_server.store.updates import updates
 from ampmon_server.store.updates.updates import read_at, read_cells
@@ -52,15 +54,17 @@ def window(
 
 
 def beside(
-    connection: Connection, scaler: Scaler, stretch: Stretch, columns: int
+    connection: Connection, run_id: UUID, cells: Cells, columns: int, *, stream: int | None = None
 ) -> tuple[RankRows, ...]:
-    """The rows of each rank at the same steps of a stretch; empty for a scaler on one rank."""
+    """The rows of each rank at the same steps of some ``cells`` of updates; empty for a scaler on one rank.
+
+    Raises NotFound.
+    """
+    scaler = scalers.find(connection, run_id, stream)
     sources = scaler.sources[:RANKS]
     if len(sources) < 2:
         return ()
-    steps = representative_steps(
-        updates.window(connection, scaler, stretch, columns), min(columns, BESIDE // len(sources))
-    )
+    steps = representative_steps(cells, min(columns, BESIDE // len(sources)))
     steps = steps[steps >= scaler.rows_from]
     return tuple(
         RankRows(
