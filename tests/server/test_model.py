@@ -314,8 +314,8 @@ def check_logged(store: Store, run_id: UUID, model: Model, chance: random.Random
         low, high = sorted(chance.randrange(model.rows_from, model.rows_from + 1300) for _ in "ab")
         columns = chance.choice([2, 40, 900])
         cells = store.scalar_series(
-            run_id, [key[1]], Stretch(low, high + 1), stream=int(one.stream), columns=columns
-        )[key[1]]
+            run_id, key[1], Stretch(low, high + 1), stream=int(one.stream), columns=columns
+        )
         inside = [value for step, (value, _) in rows.items() if low <= step <= high]
         assert cells["n"].sum() == len(inside)
         finite = [value for value in inside if np.isfinite(value)]

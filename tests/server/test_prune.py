@@ -347,7 +347,7 @@ def test_a_value_logged_again_replaces_the_old_one_after_pruning(
     store.ingest(resumed.batch(again))
     (name,) = store.scalar_names(trainer.run_id)
     assert (name.n, name.step, name.value) == (4, 10_500, 0.25)
-    cells = store.scalar_series(trainer.run_id, ["val_loss"], Stretch())["val_loss"]
+    cells = store.scalar_series(trainer.run_id, "val_loss", Stretch())
     assert cells["first"].tolist() == [0, 5000, 10_000, 10_500]
     assert cells["value_last"].tolist() == [0.5, 0.5, 0.125, 0.25]
     with Verification.begin(settings) as verification:

@@ -12,7 +12,7 @@ from ampmon_server.model.aggregates.departure import BaselineBand, Departure, ba
 from ampmon_server.model.words import NONE, count, measure, plural, power_of_two
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import KINDS, join, split
-from ampmon_server.store.pages.windows import Stretch
+from ampmon_server.store.pages.windows import WHOLE, Stretch
 from ampmon_server.store.runs.runs import Summary
 from ampmon_server.store.store import Store
 from ampmon_server.store.updates.logged import Name, lowest
@@ -88,8 +88,7 @@ def baseline_of(runs: Sequence[Summary], asked: UUID | None) -> Summary | None:
 
 def band_of(store: Store, run: Summary, name: str) -> BaselineBand | None:
     """Return the band of a baseline for one logged name. None if it has too few values."""
-    cells = store.scalar_series(UUID(run.run_id), [name], Stretch(), columns=COLUMNS)
-    return band(cells[name])
+    return band(store.scalar_series(UUID(run.run_id), name, WHOLE, columns=COLUMNS))
 
 
 def departure_of(
@@ -101,7 +100,7 @@ def departure_of(
         return None
     stop = min(each.step for each in held if each) + 1
     cells = [
-        store.scalar_series(UUID(each.run_id), [name], Stretch(0, stop), columns=COLUMNS)[name]
+        store.scalar_series(UUID(each.run_id), name, Stretch(0, stop), columns=COLUMNS)
         for each in (baseline, run)
     ]
     return departure(*cells)

@@ -117,7 +117,9 @@ def add_logged(
     cells: dict[str, Cells] = {}
     for name in wanted:
         stretch = meanwhile if name in others else during
-        cells |= store.scalar_series(run_id, [name], stretch, stream=stream, columns=view.columns)
+        cells[name] = store.scalar_series(
+            run_id, name, stretch, stream=stream, columns=view.columns
+        )
     return replace(source, scalars=cells, logged=list(held), others=others, clock=clock)
 
 

@@ -18,7 +18,7 @@ from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX, split_named
 from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.pages.ranges import Range
-from ampmon_server.store.pages.windows import Stretch, WindowedSeries
+from ampmon_server.store.pages.windows import WHOLE, Stretch, WindowedSeries
 from ampmon_server.store.schema.tables import runs, streams
 from ampmon_server.store.streams.scalers import COLUMNS, Scaler, StreamSource
 from ampmon_server.store.updates import scalars
@@ -117,7 +117,7 @@ def values(
     limit: int,
 ) -> Values:
     """At most ``limit`` values with ``start`` <= step < ``stop``. Raises NotFound for an unknown name."""
-    source, _ = _holder(connection, run_id, sources(connection, run_id, stream), name)
+    source, _ = _holder(connection, run_id, stream, name)
     within = max(start, source.rows_from), stop - 1
     rows = scalars.read_rows(connection, source, name, within, limit + 1)
     pairs = [split_named(each) for each in rows["value"][:limit].tolist()]
@@ -137,26 +137,30 @@ def values(
 def cells(
     connection: Connection,
     run_id: UUID,
-    wanted: Sequence[str],
+    name: str,
     stretch: Stretch,
     *,
     stream: int | None = None,
     columns: int = 1000,
-) -> dict[str, Cells]:
-    """The cells of some names, each from the lowest rank that has it. Raises NotFound for an unknown name."""
-    among = sources(connection, run_id, stream)
-    held = {name: _holder(connection, run_id, among, name)[1] for name in wanted}
-    return {name: series.window(stretch, columns) for name, series in held.items()}
+) -> Cells:
+    """The cells of a name from the lowest rank that has it. Raises NotFound for an unknown name."""
+    return _holder(connection, run_id, stream, name, stretch, columns)[1]
 
 
 def _holder(
-    connection: Connection, run_id: UUID, among: Sequence[StreamSource], name: str
-) -> tuple[StreamSource, WindowedSeries]:
-    """The first stream that has a value of a name that is not superseded, and its values."""
-    for source in among:
+    connection: Connection,
+    run_id: UUID,
+    stream: int | None,
+    name: str,
+    stretch: Stretch = WHOLE,
+    columns: int = 0,
+) -> tuple[StreamSource, Cells]:
+    """The first stream that has a value of a name that is not superseded, and its cells in a stretch."""
+    for source in sources(connection, run_id, stream):
         series = scalars.series(connection, source, name)
-        if len(series.window(Stretch(), columns=0)):
-            return source, series
+        found = series.window(stretch, columns)
+        if len(found) or len(series.window(WHOLE, columns=0)):
+            return source, found
     raise NotFound(f"Run {run_id} has no logged value {name!r}.")
 
 
