@@ -136,12 +136,14 @@ def test_a_chart_without_samples_reads_none(store: Store, monkeypatch: pytest.Mo
             return window(*of)
 
         monkeypatch.setattr(module, "window", noted)
-    asked = ChartRequest(View(3, 30), parameter="head.weight")
-    for name in ("skips", "timing", "parameters", "parameter", "scalars"):
-        draw(store, trainer.run_id, name, asked)
-    assert read == [updates]
-    draw(store, trainer.run_id, "norm", asked)
-    assert read == [updates, samples]
+    for view in (View(3, 30), View()):
+        asked = ChartRequest(view, parameter="head.weight")
+        for name in ("skips", "timing", "parameters", "parameter", "scalars"):
+            draw(store, trainer.run_id, name, asked)
+        assert read == [updates]
+        draw(store, trainer.run_id, "norm", asked)
+        assert read == [updates, samples]
+        read.clear()
 
 
 def test_parameters_are_read_where_the_updates_of_their_chart_are(

@@ -73,9 +73,13 @@ def series_of(store: Store, run_id: UUID, asked: ChartRequest, *, sampled: bool 
 def read_series(
     store: Store, run_id: UUID, asked: ChartRequest, *, sampled: bool = True
 ) -> ScalerSeries:
-    """Read the updates of a scaler, and its samples if they are drawn or may be at the ends of the x axis."""
+    """Read the updates of a scaler, and its samples if they are drawn or may be at the ends of the x axis.
+
+    The steps of samples are those of updates, but the clocks of ranks differ.
+    """
     view = asked.view
-    sampled = sampled or view.x == "user" or view.start is None or view.stop is None
+    is_open = view.start is None or view.stop is None
+    sampled = sampled or view.x == "user" or (view.x == "time" and is_open)
     return store.series(
         run_id, **extent_of(asked, view), columns=view.columns, rank=asked.rank, sampled=sampled
     )
