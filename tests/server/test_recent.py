@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
@@ -13,7 +14,7 @@ from ampmon_server.charts import View
 from ampmon_server.queries.drawing import draw
 from ampmon_server.queries.sources import ChartRequest
 from ampmon_server.queries.whatif_reader import simulator_of
-from ampmon_server.store import Store
+from ampmon_server.store import NotFound, Store
 from ampmon_server.store.pages.recent import LIFE_S, MOST, Recent
 from ampmon_server.store.samples import parameter_rollups, samples
 from ampmon_server.store.streams import state
@@ -165,3 +166,17 @@ def test_parameters_are_read_where_the_updates_of_their_chart_are(
     draw(store, trainer.run_id, "parameter", ChartRequest(view, parameter="head.weight"))
     series = store.series(trainer.run_id, start=3, stop=30, by="user", columns=view.columns)
     assert found[0] is series.stretch
+
+
+@pytest.mark.parametrize("name", ["parameter", "histogram"])
+def test_a_chart_of_a_parameter_that_is_not_chosen_reads_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Without a parameter, its charts say what to do, and an unknown run is still not found."""
+    trainer = Trainer()
+    store.ingest(trainer.batch(trainer.updates(4, sampled=[0])))
+    monkeypatch.setattr(updates, "window", None)
+    figure = draw(store, trainer.run_id, name, ChartRequest())
+    assert figure["layout"]["meta"]["empty"].startswith("No parameter is chosen")
+    with pytest.raises(NotFound):
+        draw(store, UUID(int=1), name, ChartRequest())

@@ -80,8 +80,16 @@ def _newest(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     return replace(source, flushed=flushed, newest=True)
 
 
+def _unchosen(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
+    """For a chart that needs a parameter, and draws nothing else. Raises NotFound."""
+    store.scaler_name(run_id, stream=asked.stream)
+    return _NOTHING
+
+
 def _parameters(store: Store, run_id: UUID, asked: ChartRequest, *, one: bool = False) -> Source:
     """Read the parameters that match the search, or the chosen ``one``, in as many columns as its chart can show."""
+    if one and asked.parameter is None:
+        return _unchosen(store, run_id, asked)
 
     def part_of(names: Sequence[str]) -> ParameterPart:
         if one:
@@ -116,7 +124,7 @@ def _parameters(store: Store, run_id: UUID, asked: ChartRequest, *, one: bool = 
 def _sample(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     name = asked.parameter
     if name is None:
-        return _NOTHING
+        return _unchosen(store, run_id, asked)
     sample = store.parameter_sample(run_id, name, **_steps(asked))
     found = ParameterSource((name,), no_cells(), chosen=name, sample=sample)
     return replace(_NOTHING, parameters=found)
