@@ -263,7 +263,9 @@ class WindowedSeries:
         if stop <= self.edge:
             return cells
         newest = self._rows(max(start, self.edge), stop - 1)
-        return self.pyramid.roll(joined([cells, newest]), level)
+        last = np.searchsorted(cells["first"], self.edge >> BITS * level << BITS * level)
+        grown = self.pyramid.roll(joined([cells[last:], newest]), level)
+        return joined([cells[:last], grown])
 
     def _held(self, level: int, low: int, high: int) -> Cells:
         kept = self.pyramid.read(self.connection, self.key, level, (low, high))
