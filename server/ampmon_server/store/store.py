@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine
@@ -191,7 +191,7 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
         updates of that rank and their samples, one by one. Calls within a short time, with equal arguments and run
         version, share the same read-only arrays. Raises NotFound.
         """
-        asked = (run_id, stream, start, stop, by, columns, rank)
+        asked = _AskedSeries(run_id, stream, start, stop, by, columns, rank)
 
         def read() -> ScalerSeries:
             with engine.reading(self._engine) as connection:
@@ -205,31 +205,32 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
         return self._recent.get(key, read)
 
     def _series(
-        self, connection: Connection, version: object, asked: tuple[Any, ...], sampled: bool
+        self, connection: Connection, version: object, asked: _AskedSeries, sampled: bool
     ) -> ScalerSeries:
         if not sampled:
-            return _updates(connection, *asked)
-        key, read = (version, asked, False), partial(_updates, connection, *asked)
+            return _updates(connection, asked)
+        key, read = (version, asked, False), partial(_updates, connection, asked)
         found = read() if self._recent.is_reading(key) else self._recent.get(key, read)
         if found.stretch is None:
             return found
-        columns: int = asked[5]
-        cells = samples.window(connection, found.scaler, found.stretch, columns // 4)
+        cells = samples.window(connection, found.scaler, found.stretch, asked.columns // 4)
         cells.flags.writeable = False
         return replace(found, gradients=cells)
 
 
-def _updates(
-    connection: Connection,
-    run_id: UUID,
-    stream: int | None,
-    start: int,
-    stop: int,
-    by: Axis,
-    columns: int,
-    rank: int | None,
-) -> ScalerSeries:
-    """The updates of a range. Samples are those of a ``rank``."""
+class _AskedSeries(NamedTuple):
+    run_id: UUID
+    stream: int | None
+    start: int
+    stop: int
+    by: Axis
+    columns: int
+    rank: int | None
+
+
+def _updates(connection: Connection, asked: _AskedSeries) -> ScalerSeries:
+    """The updates of a range, and of a rank its samples too."""
+    run_id, stream, start, stop, by, columns, rank = asked
     scaler = scalers.find(connection, run_id, stream)
     found = logged.stretch_of(connection, scaler, start=start, stop=stop, by=by, columns=columns)
     if found is None:
