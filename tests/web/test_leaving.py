@@ -149,3 +149,16 @@ def test_an_error_that_comes_late_is_not_shown_in_the_next_view(reader: Reader) 
     held[0].fulfill(status=500, body='{"title": "error", "status": 500, "detail": "It is broken."}')
     reader.wait("the next call", lambda: len(held) == 2)
     assert not reader.figure("scale").locator(".empty").is_visible()
+
+
+def test_the_title_is_that_of_the_page_that_loads(reader: Reader) -> None:
+    """A run whose summary is late or missing does not keep the title of the page before."""
+    run = PostedRun(reader.server)
+    reader.open()
+    reader.wait("the list", lambda: reader.page.title() == "Runs · ampmon")
+    held = reader.hold(f"**{run.path}")
+    reader.page.evaluate(f"location.hash = '{run.path}'")
+    reader.wait("the call", lambda: held)
+    assert reader.page.title() == "Run · ampmon"
+    reader.let_go(held)
+    reader.wait("its name", lambda: reader.page.title() == "made up · ampmon")

@@ -78,7 +78,7 @@ function route() {
   // Browser buttons work while a dialog is open. Its subject is on the page that is left.
   for (const dialog of document.querySelectorAll("dialog.asking")) dialog.remove();
   page = open(address);
-  content.replaceChildren(page.element);
+  show(page);
   window.scrollTo(0, 0);
   live.follow(page.follows ?? []);
   refresh();
