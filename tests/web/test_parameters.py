@@ -143,3 +143,16 @@ def test_a_link_to_a_parameter_opens_at_the_top_of_the_page(reader: Reader) -> N
     reader.catch_up()
     assert reader.ask("scrollY") == 0
     assert reader.ask("document.activeElement.tagName") == "BODY"
+
+
+def test_the_table_offers_only_as_many_rows_as_it_lists(reader: Reader) -> None:
+    """The button for more rows of a large model counts up to the thousand that the table lists at most."""
+    run = PostedRun(reader.server, parameters=tuple(f"layer.{each}" for each in range(1100)))
+    run.updates(1)
+    reader.arrive(run)
+    more = reader.page.locator("[data-ledger=parameters] > button")
+    for words in ("Show 80 more", "Show 400 more", "Show 500 more"):
+        expect(more).to_have_text(re.compile(words))
+        more.click()
+    expect(more).to_be_hidden()
+    expect(reader.page.locator("[data-ledger=parameters] tbody tr")).to_have_count(1000)

@@ -80,7 +80,7 @@ export class Parameters extends Ledger {
     const sampled = /** @type {Sampled} */ (await get(`${this.path}/parameters?${asked}`));
     if (asked !== this.#query) return null;
     const { parameters: rows, found, caption } = sampled;
-    const left = found - rows.length;
+    const left = Math.min(found, this.most) - rows.length;
     return {
       rows,
       more: left > 0 ? `Show ${count(Math.min(left, 4 * this.limit))} more of ${count(found)}` : "",
