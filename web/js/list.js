@@ -97,7 +97,7 @@ export class List {
   /** Why training processes that report here are refused. @type {string[]} */
   #refused = [];
   #readGroups = paced(() => this.#fetchGroups().catch(() => {}), GROUPS_MS);
-  #actions = new Actions(() => this.#changed());
+  #actions = new Actions(() => this.#scrolled());
   /** @type {RunData<Sparkline>} */
   #scales = runData("/runs/scales", () => this.tick());
   /** @type {RunData<Loss>} */
@@ -225,12 +225,6 @@ export class List {
     this.tick();
     this.host.refresh();
   };
-
-  #changed() {
-    this.tick();
-    this.host.refresh.now();
-    this.#readGroups();
-  }
 
   /** Fetch the projects and tags. Rejects if the server does not answer. */
   async #fetchGroups() {
