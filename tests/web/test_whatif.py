@@ -168,3 +168,22 @@ def test_a_slider_that_was_moved_back_still_follows_the_address(reader: Reader) 
     assert int(slider.input_value()) == newest
     reader.page.evaluate(f"location.hash = '{run.path}?tab=whatif&whatif_scale=3'")
     reader.wait("the scale of the address", lambda: slider.input_value() == "3")
+
+
+def test_back_from_a_refused_setting_shows_the_one_before(reader: Reader) -> None:
+    """The form has the values of the address again, and the error beside the field is gone."""
+    reader.ignore_page_errors("status of 422")
+    run = PostedRun(reader.server)
+    run.updates(20)
+    reader.show(run)
+    _shown(reader, "simulated")
+    field = reader.page.locator(".simulate input[name=growth_interval]")
+    for value in ("50", "-3"):
+        field.fill(value)
+        field.press("Enter")
+        reader.page.wait_for_url(f"**growth_interval={value}")
+    wrong = reader.page.locator("#wrong-growth_interval")
+    reader.wait("the error", wrong.inner_text)
+    reader.page.go_back()
+    reader.wait("no error", lambda: not wrong.inner_text())
+    assert field.input_value() == "50"

@@ -126,10 +126,11 @@ export class Panel {
   async refresh(address, of, version, wanted) {
     const figure = /** @type {Figure} */ (await get(address));
     if (!wanted()) return;
+    const same = figure === this.figure && this.shows(address);
     this.noteAnswer(of);
     this.#address = address;
     this.version = version;
-    if (figure === this.figure && this.#drawn) return;
+    if (same) return;
     this.figure = figure;
     await this.redraw();
   }
@@ -149,8 +150,9 @@ export class Panel {
     return of === this.#rested.of && performance.now() < this.#rested.until && this.#drawn;
   }
 
-  /** Note that a request was answered or refused. @param {string} of */
+  /** Note that a request was answered, or that a refusal is shown, after which the figure is drawn anew. @param {string} of */
   noteAnswer(of) {
+    this.#address = "";
     this.#rested = { of, until: performance.now() + this.restMs };
   }
 
