@@ -85,3 +85,17 @@ def test_the_values_of_every_run_are_read_at_the_pointer(reader: Reader) -> None
         assert reader.ask(f"{row}.scrollHeight <= {row}.clientHeight")
         assert plot.bounding_box() == before
         reader.page.mouse.move(0, 0)
+
+
+def test_runs_that_are_all_gone_are_said_to_be(reader: Reader) -> None:
+    """A comparison of runs that were all deleted does not promise to compare the others."""
+    reader.ignore_page_errors("status of 404")
+    gone = ",".join(f"01900000-0000-7000-8000-00000000000{each}" for each in range(2))
+    known = PostedRun(reader.server)
+    known.updates(1)
+    reader.open(f"#/compare?runs={known.run_id},{gone}")
+    others = "deleted, or never reported to this server. The page compares the others."
+    reader.wait("the others", lambda: reader.text(".notices") == f"2 runs not found: {others}")
+    reader.server.request("DELETE", f"/api/v1{known.path}")
+    none = "3 runs not found: deleted, or never reported to this server."
+    reader.wait("that none is left", lambda: reader.text(".notices") == none)

@@ -93,7 +93,7 @@ export class Compare {
     const gone = told?.runs.filter((run) => run === null).length ?? 0;
     const warnings = [
       this.asked.length > MOST ? `At most ${MOST} runs can be compared: the first ${MOST} of ${count(this.asked.length)} are shown.` : "",
-      gone > 0 ? `${plural(gone, "run")} not found: deleted, or never reported to this server. The page compares the others.` : "",
+      gone > 0 ? `${plural(gone, "run")} not found: deleted, or never reported to this server.${gone < this.runs.length ? " The page compares the others." : ""}` : "",
     ];
     const names = told?.runs.map((run) => run?.name ?? "not found") ?? [];
     const tables = [facts("Results", names, told?.outcome ?? []), facts("Configuration", names, told?.made ?? [], true)];

@@ -111,7 +111,7 @@ def draw(
         (place, found[0]) for place, each in enumerate(run_ids) if (found := _held(store, each))
     ]
     if not held:
-        raise NotFound("None of these runs is there.")
+        raise NotFound("None of these runs was found.")
     runs = []
     for place, run in held:
         source = series_of(store, UUID(run.run_id), ChartRequest(_since_start(run, view)))
