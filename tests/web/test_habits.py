@@ -229,3 +229,19 @@ def test_a_chart_is_saved_and_a_number_copied(reader: Reader, tmp_path: Path) ->
     reader.page.click("[data-number=scale] button")
     reader.wait("word of it", lambda: reader.text(".toast") == "Copied 65536")
     assert reader.ask("navigator.clipboard.readText()") == "65536"
+
+
+def test_quick_presses_go_to_one_skip_each(reader: Reader) -> None:
+    """A key that is pressed again before the server has found a skip searches from that skip on."""
+    run = PostedRun(reader.server)
+    for _ in range(3):
+        run.updates(100, sampled=False)
+        run.updates(skipped=True, sampled=False)
+    reader.arrive(run)
+    held = reader.hold("**/skips/nearest*")
+    reader.page.keyboard.press("j")
+    reader.page.keyboard.press("j")
+    for _ in range(2):
+        reader.wait("a call", lambda: held)
+        reader.let_go([held.pop(0)])
+    reader.wait("the second skip", lambda: "at=201" in reader.ask("location.hash"))

@@ -33,6 +33,8 @@ export class Run {
   #run = null;
   #ownSteps = false;
   #judged = "";
+  /** Searches for skips, in turn: each starts at the skip that the one before has found. */
+  #searches = Promise.resolve();
 
   /** @param {Extract<Address, {page: "run"}>} address @param {Host} host */
   constructor(address, host) {
@@ -223,8 +225,8 @@ export class Run {
 
   /** Run a command. Return false if it is not for this page. @param {Command} command */
   act(command) {
-    if (command === "next" || command === "previous") void this.#attempt(() => this.#goToSkip(command === "next" ? "after" : "before"));
-    else return this.charts.act(command);
+    if (command !== "next" && command !== "previous") return this.charts.act(command);
+    this.#searches = this.#searches.then(() => this.#attempt(() => this.#goToSkip(command === "next" ? "after" : "before")));
     return true;
   }
 
