@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+from playwright.sync_api import expect
 
 from batches import Trainer
-from posted import post
+from posted import PostedRun, post
 from web.reader import Reader
 
 
@@ -70,3 +71,16 @@ def test_the_choice_of_scaler_follows_the_view(reader: Reader) -> None:
         reader.page.go_back()
         reader.wait("the first again", lambda: reader.ask(chosen) == "first")
         assert "stream=" not in reader.ask("location.hash")
+
+
+def test_a_range_without_an_end_is_said_in_words(reader: Reader) -> None:
+    """A link may name only the first step, of the optimizer's or of the logged ones."""
+    run = PostedRun(reader.server)
+    run.updates(3, sampled=False)
+    reader.arrive(run)
+    for query, words in (
+        ("start=1", "steps from 1 on"),
+        ("x=user&start=1", "logged steps from 1 on"),
+    ):
+        reader.open(f"#{run.path}?{query}")
+        expect(reader.page.locator(".where")).to_have_text(f"Showing {words}")

@@ -66,6 +66,6 @@ export function isWhole({ start, stop, follow }) {
 function shownWords({ start, stop, x, follow }) {
   if (follow !== null) return `Following the newest ${count(follow)} steps`;
   if (x === "time") return "Showing a time range";
-  const words = stop === null ? `from step ${count(start ?? 0)} on` : steps(start ?? 0, stop - 1);
+  const words = stop === null ? `steps from ${count(start ?? 0)} on` : steps(start ?? 0, stop - 1);
   return `Showing ${x === "user" ? "logged " : ""}${words}`;
 }
