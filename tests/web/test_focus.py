@@ -99,7 +99,8 @@ def test_the_search_field_shows_the_search_of_the_address(reader: Reader) -> Non
     expect(field).to_have_value("other ")
     field.press_sequentially("late")
     reader.open(NOWHERE)
-    reader.page.wait_for_timeout(REST_MS)
+    rested = reader.ask("performance.now()") + REST_MS
+    reader.wait("the end of the pause", lambda: reader.ask("performance.now()") > rested)
     assert reader.ask("location.hash") == NOWHERE
     expect(field).to_have_value("")
 
