@@ -192,7 +192,7 @@ NUMBERS = (
         about="a loss of 0: nothing ever overflows, and the scale grows to 2^127",
         attempts=(Training,),
         plan=Plan(loss=0.0, growth_interval=1, updates=150),
-        rules=("scale_cap",),
+        rules=("zero_gradients", "scale_cap"),
         incurable=True,
     ),
     Patient(
@@ -416,6 +416,13 @@ CODE = (
         about="optimizer.step() after the scaler's",
         attempts=(sick_code.StepsTwice,),
         rules=("stepped_past",),
+    ),
+    Patient(
+        name="overflows hidden",
+        about="inf in the gradients replaced by 0, so the scale only grows",
+        attempts=(sick_code.HiddenOverflow,),
+        plan=Plan(growth_interval=150, updates=3600),
+        rules=("zero_gradients",),
     ),
     Patient(
         name="never stepped",

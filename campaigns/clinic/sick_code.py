@@ -210,6 +210,16 @@ class StepsTwice(Training):
         self.optimizer.step()
 
 
+class HiddenOverflow(Training):
+    """Sets what is not finite in the gradients to zero before the scaler can see it."""
+
+    def step(self) -> None:
+        for parameter in self.model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.nan_to_num_(0.0, 0.0, 0.0)
+        super().step()
+
+
 class NeverSteps(Training):
     """Unscales and clips, but never steps."""
 
