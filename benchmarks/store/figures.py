@@ -28,6 +28,8 @@ from benchmarks.store.track import track
 
 BAR_MS, BAR_RATIO = 30.0, 1.5
 WIDTH = 1000
+ABOUT_ONE = {"parameter", "histogram"}
+"""Figures of the parameter that the reader chose."""
 ZOOM = 100
 """A zoomed request covers the run's length divided by this."""
 
@@ -46,38 +48,38 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     settings = Settings(data_directory=directory / "sqlite")
     samples = real(effort.real_samples)
     runs = fill(settings, [(track(size, seed=size), samples) for size in effort.sizes])
-    rows = _on_engine("SQLite", settings, runs, effort)
+    parameter = samples.parameters[0].name
+    rows = _on_engine("SQLite", settings, runs, effort, parameter)
     with postgresql() as server:
         if isinstance(server, str):
             return [*rows, {**dict.fromkeys(rows[0]), "engine": "PostgreSQL", "note": server}]
         place = directory / "postgresql"
         copied = Settings(data_directory=place, database_url=server.new_database())
         copy(settings, copied, runs)
-        return [*rows, *_on_engine("PostgreSQL", copied, runs, effort)]
+        return [*rows, *_on_engine("PostgreSQL", copied, runs, effort, parameter)]
 
 
 def _on_engine(
-    engine: str, settings: Settings, runs: Sequence[UUID], effort: Effort
+    engine: str, settings: Settings, runs: Sequence[UUID], effort: Effort, parameter: str
 ) -> list[dict[str, Any]]:
     of = dict(zip(effort.sizes, runs, strict=True))
     elsewhere = ["--database-url", settings.database_url] if settings.database_url else []
     with serving(settings.data_directory, *elsewhere) as (url, token):
-        return _rows(engine, _times(url, token, of, effort), effort.sizes)
+        client, path = Client(token), f"{url}/api/v1/runs"
+        asks: dict[Question, Callable[[], object]] = {
+            question: partial(_ask, client, f"{path}/{of[question.updates]}", parameter, question)
+            for question in map(
+                Question._make, product(FIGURES, ("whole", "zoomed"), ("step", "time"), of)
+            )
+        }
+        times = in_turns(asks, "figures", limit_s=effort.figures_s)
+    return _rows(engine, times, effort.sizes)
 
 
-def _times(url: str, token: str, runs: Mapping[int, UUID], effort: Effort) -> dict[Question, Times]:
-    client = Client(token)
-    asks: dict[Question, Callable[[], object]] = {
-        question: partial(_ask, client, f"{url}/api/v1/runs/{runs[question.updates]}", question)
-        for question in map(
-            Question._make, product(FIGURES, ("whole", "zoomed"), ("step", "time"), runs)
-        )
-    }
-    return in_turns(asks, "figures", limit_s=effort.figures_s)
-
-
-def _ask(client: Client, run: str, question: Question) -> bytes:
+def _ask(client: Client, run: str, parameter: str, question: Question) -> bytes:
     path = f"{run}/figures/{question.figure}?width={WIDTH}&x={question.x}"
+    if question.figure in ABOUT_ONE:
+        path += f"&parameter={parameter}"
     if question.view == "zoomed":
         length = max(question.updates // ZOOM, 1)
         start = random.randrange(question.updates - length)
