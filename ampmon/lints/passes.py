@@ -232,7 +232,7 @@ class GradientWatcher:
         """Called after an update. ``scale`` is the newest known one, or 0. ``alone``: the scaler has one optimizer."""
         now = self._now
         self._clipping.updated(scale)
-        self._dividing.updated(scale)
+        self._dividing.updated(scale if alone else 0)
         gradient = self._gradient()
         kept = gradient is None or gradient.data_ptr() == now.place
         accumulates = alone and kept and now.whole and now.scalings > 1 and not now.attacks

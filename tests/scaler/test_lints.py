@@ -425,6 +425,23 @@ def test_two_optimizers_of_one_parameter(data_directory: Path) -> None:
     assert lint.detail["parameters"] == ["2.weight", "2.bias"]
 
 
+def test_an_optimizer_that_unscales_a_shared_gradient_is_no_loop_that_divides(
+    data_directory: Path,
+) -> None:
+    """Two optimizers that unscale one gradient get the lint of the parameter that they share, and no other."""
+    loop = Loop()
+    other = SGD(named(loop.model[2].named_parameters()), lr=0.1)
+    for _ in range(8):
+        loop.backward()
+        loop.scaler.unscale_(loop.optimizer)
+        torch.nn.utils.clip_grad_norm_(loop.model.parameters(), 100.0)
+        for optimizer in (loop.optimizer, other):
+            loop.scaler.step(optimizer)
+        loop.scaler.update()
+        loop.optimizer.zero_grad()
+    assert set(told(data_directory)) == {"shared_parameter"}
+
+
 def test_of_many_optimizers_those_two_are_named_that_share(data_directory: Path) -> None:
     """If three optimizers step in one update, the lint names the two that share a parameter, in the order they step."""
     loop = Loop()
