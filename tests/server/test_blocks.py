@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from sqlalchemy import create_engine, select, text, update
+from sqlalchemy.event import listen
 
 from ampmon import wire
 from ampmon_server.model.aggregates.merging import Cells
@@ -78,6 +79,21 @@ def test_small_blocks_are_packed_together(settings: Settings, store: Store, size
         assert len(held) <= 40 // SAMPLES_MAX + 5
     found = store.parameters(trainer.run_id, step=33).parameters
     assert [row.histogram for row in found] == statistics(seed=33).histogram.tolist()
+
+
+def test_the_newest_sample_is_looked_for_at_the_end_of_a_run(store: Store) -> None:
+    """Without a last step, the newest sample is in the first blocks that are read, however long the run is."""
+    trainer = Trainer()
+    gradients = statistics().to_wire()
+    store.ingest(
+        trainer.batch(
+            [trainer.update(gradients=gradients, ordinal=step) for step in (0, 10**5, 10**6)]
+        )
+    )
+    asked: list[str] = []
+    listen(store._engine, "before_cursor_execute", lambda *each: asked.append(each[2]))
+    assert store.parameters(trainer.run_id).step == 10**6
+    assert sum("FROM gradient_totals" in each.replace("\n", " ") for each in asked) == 1
 
 
 @pytest.mark.engines

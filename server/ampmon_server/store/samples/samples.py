@@ -156,9 +156,10 @@ def _samples(
 def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard]:
     """The shards of the newest sample at or before ``step``, lowest rank first. Raises NotFound if there is none."""
     sources = scaler.sampled
+    last = min(step, max((source.last_step or 0 for source in sources), default=0))
     for window in _WINDOWS if sources else ():
         found = [
-            _samples(connection, source, max(step - window, 0), step + 1) for source in sources
+            _samples(connection, source, max(last - window, 0), last + 1) for source in sources
         ]
         counts = _shards(connection, scaler, found[0][1])
         newest = _newest_common([samples["step"] for samples, _ in found], counts)
