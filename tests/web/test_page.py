@@ -150,7 +150,12 @@ def test_a_run_shows_its_charts_numbers_and_tables(reader: Reader) -> None:
     assert reader.ask("document.getAnimations().length") == 0
     _is_valid(reader)
     reader.tab("system")  # there are no ranks to compare or to choose from
+    reader.wait("the times", lambda: reader.plot("timing", "plot._fullData?.length"))
     assert not reader.figure("ranks").is_visible()
+    requested = (
+        "performance.getEntriesByType('resource').some(({name}) => name.includes('/ranks?'))"
+    )
+    assert not reader.ask(requested)
     assert not reader.page.locator("select[aria-label=Rank]").is_visible()
 
 

@@ -29,6 +29,8 @@ const KEYS = {
 export class Run {
   element = h("article", { class: "run" });
   #recording = h("section", { class: "recording", "aria-label": "Recording" });
+  /** A single rank has nothing to be compared with. */
+  #compared = h("div", { hidden: true });
   /** @type {Detail | null} */
   #run = null;
   #ownSteps = false;
@@ -65,13 +67,14 @@ export class Run {
     const others = (/** @type {string} */ tab) =>
       Object.keys(DECLARED.charts).filter((name) => DECLARED.charts[name]?.tab === tab && !this.charts.has(name)).map(chart);
     const policies = new Simulate(this.path, this.charts).element;
+    this.#compared.append(chart("ranks"));
     return [
       ["gradients", "Gradients by layer", [chart("parameters"), this.drawer.element, ...others("gradients"), this.parameters.element]],
       ["activations", "Activations", others("activations")],
       ["whatif", "What-if and simulator", [chart("whatif"), this.scales.element, chart("simulated"), policies, ...others("whatif")]],
       ["skips", "Skipped steps", [this.skips.element]],
       ["events", "Events", [this.events.element]],
-      ["system", "System", [this.#recording, chart("ranks"), ...others("system")]],
+      ["system", "System", [this.#recording, this.#compared, ...others("system")]],
     ];
   }
 
@@ -152,8 +155,7 @@ export class Run {
     const about = run && html`<bdi>${run.project}</bdi> · <bdi>${run.owner}</bdi> · <span>started ${moment(run.started)} · ${elapsed(run)}</span>`;
     const description = run?.identity.config["description"];
     const words = typeof description === "string" ? description : nothing;
-    // A single rank has nothing to be compared with.
-    if (run) this.charts.panel("ranks").element.hidden = run.ranks < 2;
+    if (run) this.#compared.hidden = run.ranks < 2;
     render(html`${tiles("recording", run)}<p class="caption">${run?.advice}</p>`, this.#recording);
     this.#recording.toggleAttribute("data-lost", Boolean(run?.lost_records));
     renderForm(
