@@ -104,10 +104,8 @@ def explained(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _is_symptom(finding: Finding, cause: Finding) -> bool:
-    others = bool(cause.scaler and finding.scaler and cause.scaler != finding.scaler)
-    if (others and cause.rule not in _OF_ALL_SCALERS) or finding.rule not in EXPLAINS.get(
-        cause.rule, ()
-    ):
+    scalers = set() if cause.rule in _OF_ALL_SCALERS else {cause.scaler, finding.scaler} - {""}
+    if len(scalers) > 1 or finding.rule not in EXPLAINS.get(cause.rule, ()):
         return False
     if finding.rule == "crashed" and finding.last_step is not None:
         # The run trained on, so an earlier problem did not end it.
