@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import Connection
 
-from ampmon_server.model.aggregates.merging import Cells, joined, picked, starts_of
+from ampmon_server.model.aggregates.merging import Cells, joined, picked
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.engine.rows import insert_rows
 from ampmon_server.store.pages import ranges
@@ -185,35 +185,18 @@ class WindowedSeries:
 
     def _trimmed(self, cells: Cells, level: int, stretch: Stretch) -> Cells:
         """Split the cells that the stretch cuts, down to rows."""
-        if not level:
-            return picked(cells, stretch.begins(cells))
-        whole = stretch.holds(cells)
-        if whole.all():
-            return cells
-        below = level - 1 if 1 << BITS * level > self.few else 0
-        finer = self._under(picked(cells, ~whole), level, below)
-        if below:
-            finer = self._trimmed(self._cut(finer, stretch), below, stretch)
-        else:
-            finer = self._whole_or_rows(finer, stretch)
-        at = np.flatnonzero(whole[1:] != whole[:-1]) + 1
-        split = np.split(finer, np.searchsorted(finer["first"], cells["first"][at]))
-        pieces = zip(np.split(cells, at), split, whole[np.append(0, at)], strict=True)
-        return joined([piece if held else under for piece, under, held in pieces])
-
-    def _whole_or_rows(self, rows: Cells, stretch: Stretch) -> Cells:
-        """Merge the rows of each cell of level 1 that lies within the stretch. Of other cells, keep rows within it.
-
-        What is larger than a row has no rows, and counts as a whole where it begins.
-        """
-        if not len(rows):
-            return rows
-        starts = starts_of(rows["first"] >> BITS)
-        cut = ~np.logical_and.reduceat(stretch.holds(rows), starts)
-        begins = np.repeat(cut, np.diff(starts, append=len(rows)))
-        begins[starts] = True
-        kept = stretch.begins(rows)
-        return self.pyramid.merge(picked(rows, kept), np.flatnonzero(begins[kept]))
+        parts: list[Any] = []
+        while True:
+            # A cell that is still larger than a row at level 0 has no rows.
+            whole = stretch.holds(cells) if level else stretch.begins(cells)
+            if not parts and whole.all():
+                return cells
+            parts.append(picked(cells, whole))
+            if not level or whole.all():
+                break
+            cells = self._cut(self._under(picked(cells, ~whole), level, level - 1), stretch)
+            level -= 1
+        return _in_order(parts)
 
     def _under(self, cells: Cells, level: int, below: int) -> Cells:
         """The cells of the level ``below`` that lie under ``cells`` of ``level``."""
