@@ -29,6 +29,13 @@ class NewerRecords(SpoolError):
     """A newer ampmon wrote the records."""
 
 
+NO_TOKEN = (
+    "there is no token, so nothing was sent: start a server on this data directory, which creates one, or set "
+    "AMPMON_TOKEN"
+)
+"""Why an `Unreachable` was raised before anything was sent."""
+
+
 class TransportError(AmpmonError):
     """A request to the server failed."""
 

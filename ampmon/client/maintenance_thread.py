@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ampmon import sender
 from ampmon.client.quota import SCARCE
+from ampmon.errors import NO_TOKEN
 from ampmon.spool import SpoolWriter
 
 
@@ -131,10 +132,14 @@ class MaintenanceThread:
         problem = status.problem(options.url, self._attempt_id) if status else None
         # At first, the status is of the time before this run, which may have brought another route.
         if problem and now_s - self._began_s >= (EVERY_S if options.named else STARTING_S):
+            absent = problem == NO_TOKEN or problem.endswith("connection refused")
+            unanswered = absent or problem.startswith("no answer")
+            failure = "cannot be reached" if unanswered else "takes no records"
+            todo = " Start the server with `ampmon serve`." if absent else ""
             self._recorder.warn(
                 "unreachable",
-                f"ampmon: {options.url} cannot be reached ({problem}). Training goes on; records wait in "
-                f"{options.dir} and are sent when it is back. Start the server with `ampmon serve`.",
+                f"ampmon: {options.url} {failure} ({problem}). Training goes on; records wait in {options.dir} and are "
+                f"sent when it takes them.{todo}",
             )
 
     def _end(self) -> None:

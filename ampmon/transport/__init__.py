@@ -20,7 +20,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from ampmon import wire
 from ampmon.config import Route
-from ampmon.errors import HeaderMissing, Refused, Unreachable
+from ampmon.errors import NO_TOKEN, HeaderMissing, Refused, Unreachable
 from ampmon.system import private
 from ampmon.transport.proof import ProvenConnection
 from ampmon.transport.tunnel import Tunnels
@@ -52,10 +52,6 @@ _Answer: TypeAlias = tuple[int, bytes, str | None]
 
 
 NOT_ACCEPTED = "HTTP 401: the token was not accepted"
-NO_TOKEN = (
-    "there is no token, so nothing was sent: start a server on this data directory, which creates one, or set "
-    "AMPMON_TOKEN"
-)
 
 
 class Transport(Protocol):

@@ -193,6 +193,21 @@ def test_records_wait_for_a_server_that_is_not_there_yet(
     assert started.get(f"/runs/{trainer.run_id}")["lost_records"] == 0
 
 
+def test_a_server_with_another_token_is_not_called_unreachable(
+    new_server: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the server does not take the token, the warning says so, and does not ask to start a server."""
+    server = new_server(tmp_path / "theirs")
+    monkeypatch.setenv("AMPMON_MODE", "online")
+    monkeypatch.setenv("AMPMON_URL", server.url)
+    monkeypatch.setenv("AMPMON_TOKEN", "another")
+    with Trainer() as trainer:
+        trainer.train(10)
+        wait_for(lambda: f"{server.url} takes no records" in trainer.errors)
+        assert "token" in trainer.errors
+        assert "ampmon serve" not in trainer.finish()
+
+
 def kept_losses(server: Server, run_id: str) -> dict[int, tuple[float | None, str | None]]:
     """The stored losses by step, each with its kind if it is not finite."""
     told = server.get(f"/runs/{run_id}/scalars?name=loss")

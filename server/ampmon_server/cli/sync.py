@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TextIO
 
 from ampmon.config import RunOptions, data_directory, resolve, route_to
-from ampmon.errors import ConfigurationError
+from ampmon.errors import NO_TOKEN, ConfigurationError
 from ampmon.sender.sync import SpoolOutcome, Sync, spools_at
 from ampmon.spool import Destination
-from ampmon.transport import NO_TOKEN, NOT_ACCEPTED, HttpTransport
+from ampmon.transport import NOT_ACCEPTED, HttpTransport
 from ampmon.transport.proof import WRONG_PROOF
 
 
