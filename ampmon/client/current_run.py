@@ -25,10 +25,8 @@ FINISH_DEADLINE_S = 5.0
 _current: Recorder | None = None
 _disabled = False
 """Whether the last `ampmon.init` had the mode ``disabled``."""
-_finished = False
-"""Whether a run has ended and none has begun since. Then only a new scaler or `init` begins one; `log` does not."""
-_failed = False
-"""Whether the last run could not begin. A new scaler tries again; `log` does not."""
+_over = False
+"""Whether the last run has ended or could not begin. Then only a new scaler or `init` begins one; `log` does not."""
 _wanted: RunOptions | None = None
 """Options of a run that has not begun: from an `ampmon.init` that failed, or from a framework."""
 _last_warning = ""
@@ -68,7 +66,7 @@ def start(options: RunOptions) -> Recorder | None:
 
     Raises SpoolError and ConfigurationError.
     """
-    global _beginning, _current, _disabled, _failed, _finished, _wanted
+    global _beginning, _current, _disabled, _over, _wanted
     with _lock:
         if _beginning:  # called by a signal handler that interrupted this function
             return _current
@@ -79,10 +77,10 @@ def start(options: RunOptions) -> Recorder | None:
             _disabled = options.mode == "disabled"
             if not _disabled:
                 _current = Recorder(options, next(_generations))
-                _finished = False
+                _over = False
                 if greeted:  # the address that was printed is no longer this training's
                     greet(_current)
-            _failed, _wanted = False, None
+            _wanted = None
         finally:
             _beginning = False
         return _current
@@ -90,12 +88,11 @@ def start(options: RunOptions) -> Recorder | None:
 
 def propose(options: RunOptions) -> bool:
     """Let the next scaler or `log` begin a run with these options. Return False if there is a run already."""
-    global _failed, _finished, _wanted
+    global _over, _wanted
     with _lock:
         if _current is not None or _beginning:
             return False
-        _failed = _finished = False
-        _wanted = options
+        _over, _wanted = False, options
         return True
 
 
@@ -122,8 +119,8 @@ def ensure(*, anew: bool = True) -> Recorder | None:
 
 def _warn_of(error: Exception) -> None:
     """Warn that nothing is recorded, unless the last warning was the same. Re-raise an error of a signal handler."""
-    global _failed, _last_warning
-    _failed = True
+    global _last_warning, _over
+    _over = True
     signals.let_through(error)
     message = f"ampmon: not recording: {error}"
     if message != _last_warning:
@@ -133,7 +130,7 @@ def _warn_of(error: Exception) -> None:
 
 def _is_settled(anew: bool) -> bool:
     """Whether there is a run, or none may begin."""
-    return _current is not None or _disabled or (not anew and (_finished or _failed))
+    return _current is not None or _disabled or (not anew and _over)
 
 
 def greet(run: Recorder) -> None:
@@ -165,15 +162,14 @@ def finish(deadline_s: float = FINISH_DEADLINE_S) -> None:
 
 def end(outcome: str, deadline_s: float = FINISH_DEADLINE_S) -> None:
     """End the run as `finish` does. ``outcome`` is "finished", or the type of the exception that ended it."""
-    global _current, _failed, _finished, _wanted
+    global _current, _over, _wanted
     until = time.monotonic() + deadline_s
     # If the lock stays held, another thread is beginning a run on a disk that hangs. The process must still exit.
     if not _lock.acquire(timeout=min(max(deadline_s, 0.0), threading.TIMEOUT_MAX)):
         return
     try:
         recorder, _current = _current, None
-        _finished = _finished or _failed or recorder is not None
-        _failed, _wanted = False, None
+        _over, _wanted = _over or recorder is not None, None
     finally:
         _lock.release()
     if recorder is not None:
