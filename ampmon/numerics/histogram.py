@@ -191,33 +191,25 @@ class Statistics:
     @classmethod
     def from_wire(cls, wire: Gradients) -> Statistics:
         """Return the statistics in a record. Raises ValueError, naming the field, for impossible lengths or counts."""
-        parameters = _array("parameters", wire.parameters, "<i4", None)
-        n = len(parameters)
-        statistics = cls(
-            parameters=parameters,
-            **{name: _array(name, getattr(wire, name), "<i8", n) for name in packed.COUNTS},
-            amax=_array("amax", wire.amax, "<f8", n),
-            sum_squares=_array("sum_squares", wire.sum_squares, "<f8", n),
-            histogram=_array("histogram", wire.histogram, "<i8", n * BINS).reshape(n, BINS),
-            run_squares=_array("run_squares", wire.run_squares, "<i8", n * SMALL).reshape(n, SMALL)
-            if wire.run_squares
-            else no_runs(n),
-        )
-        statistics.check()
-        return statistics
+        return cls.of_alike([wire])[0]
 
     @classmethod
     def of_alike(cls, wires: Sequence[Gradients]) -> list[Statistics]:
         """Return the statistics of m records of the same parameters. Several times faster than one by one.
 
-        Raises ValueError if their parameters differ, or if any of them has impossible lengths or counts.
+        Raises ValueError as `from_wire` does, and if their parameters differ.
         """
-        n = len(_array("parameters", wires[0].parameters, "<i4", None))
-        if any(wire.parameters != wires[0].parameters for wire in wires):
+        parameters = wires[0].parameters
+        if len(parameters) % 4:
+            raise ValueError(
+                f"gradients.parameters: {len(parameters)} bytes are not a whole number of 4-byte elements"
+            )
+        if any(wire.parameters != parameters for wire in wires):
             raise ValueError("gradients.parameters: they differ")
+        n = len(parameters) // 4
         no_squares = bytes(8 * n * SMALL)
         together = cls(
-            parameters=_array("parameters", wires[0].parameters, "<i4", n),
+            parameters=np.frombuffer(parameters, "<i4"),
             **{
                 name: _arrays(name, [getattr(wire, name) for wire in wires], "<i8", (n,))
                 for name in packed.COUNTS
@@ -259,23 +251,16 @@ def no_runs(n: int) -> Ints:
     return np.zeros((n, SMALL), np.int64)
 
 
-def _array(name: str, data: bytes, dtype: str, length: int | None) -> npt.NDArray[Any]:
-    itemsize = np.dtype(dtype).itemsize
-    if len(data) % itemsize or (length is not None and len(data) != length * itemsize):
-        expected = "a whole number of" if length is None else str(length)
-        raise ValueError(
-            f"gradients.{name}: {len(data)} bytes are not {expected} {itemsize}-byte elements"
-        )
-    return np.frombuffer(data, dtype=dtype)
-
-
 def _arrays(
     name: str, records: Sequence[bytes], dtype: str, shape: tuple[int, ...]
 ) -> npt.NDArray[Any]:
-    """Decode one field of m records into an array [m, *shape]."""
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    if any(len(data) != size for data in records):
-        raise ValueError(f"gradients.{name}: not all are {size} bytes")
+    """Decode one field of m records, of 8-byte elements, into an array [m, *shape]."""
+    length = math.prod(shape)
+    for data in records:
+        if len(data) != 8 * length:
+            raise ValueError(
+                f"gradients.{name}: {len(data)} bytes are not {length} 8-byte elements"
+            )
     return np.frombuffer(b"".join(records), dtype).reshape(len(records), *shape)
 
 
