@@ -57,6 +57,8 @@ class SpoolDelivery:
         self._answers = Answers(path)
         self._reader = SpoolReader(path, self.cursor.position)
         self._scout = SpoolReader(path, self.cursor.position)
+        self._holds_records = False
+        """Whether the scout, which looks for the attempt's header, has passed a record."""
         self._known: dict[str, bytes] = {}
         self._attempt: wire.AttemptHeader | None = None
         self._bytes_max = self._bytes_at_once = self._bytes_allowed = BATCH_BYTES_MAX
@@ -82,9 +84,9 @@ class SpoolDelivery:
                 return self._attempt.run_id, self._attempt.rank
         return None
 
-    def sendable(self) -> bool:
-        """Whether the run of the records is known yet."""
-        return self._attempt is not None
+    def waiting(self) -> bool:
+        """Whether there is something to send, or the end can be reported, for a known run."""
+        return self._attempt is not None and (self.waiting_bytes() > 0 or not self.live())
 
     def waiting_bytes(self) -> int:
         """Bytes on disk that are not acknowledged."""
@@ -105,7 +107,7 @@ class SpoolDelivery:
         if self._attempt is None and not self._find_attempt(over):
             return self._leave() if over else "quiet"
         before = self.cursor.position
-        self._reader.seek(before)
+        self._reader.position = before
         bytes_max = min(self._bytes_at_once, self._bytes_allowed)
         chunk = self._reader.read(bytes_max=bytes_max, records_max=BATCH_RECORDS_MAX, over=over)
         if chunk.entries or self._new_headers():
@@ -119,7 +121,10 @@ class SpoolDelivery:
         """Find the attempt's header. It may be far behind the first records: the ranks first agree on their run."""
         while (header := self._scout.headers.get("attempt")) is None:
             before = self._scout.position
-            self._scout.read(bytes_max=_BATCH_BYTES_MIN, records_max=BATCH_RECORDS_MAX, over=over)
+            chunk = self._scout.read(
+                bytes_max=_BATCH_BYTES_MIN, records_max=BATCH_RECORDS_MAX, over=over
+            )
+            self._holds_records |= bool(chunk.entries)
             if self._scout.position == before:
                 return False
         try:
@@ -131,17 +136,9 @@ class SpoolDelivery:
 
     def _leave(self) -> Progress:
         """Remove a spool whose run can no longer be known, unless it holds a record."""
-        if not self._settled.keeps_records() and not self._holds_a_record():
+        if not self._settled.keeps_records() and not self._holds_records:
             layout.remove(self.path)
         return "done"
-
-    def _holds_a_record(self) -> bool:
-        self._reader.seek(before := self.cursor.position)
-        while not (chunk := self._reader.read(bytes_max=2**16, records_max=1, over=True)).entries:
-            if chunk.end == before:
-                return False
-            before = chunk.end
-        return True
 
     def _conclude(self) -> Progress:
         if not self.cursor.finished and not self._goes_on():

@@ -218,10 +218,7 @@ class DestinationWorker:
 
     def waiting(self) -> bool:
         """Whether any spool has something to send, or can be concluded."""
-        return any(
-            delivery.sendable() and (delivery.waiting_bytes() > 0 or not delivery.live())
-            for delivery in self._deliveries()
-        )
+        return any(delivery.waiting() for delivery in self._deliveries())
 
     def status(self) -> DestinationStatus:
         deliveries = self._deliveries()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import threading
 import time
@@ -42,12 +43,9 @@ def http_transports(directory: Path) -> TransportFor:
     """
 
     def to(destination: Destination) -> Transport:
-        def current() -> str:
-            return server_address(directory) or destination.url
-
-        url = destination.url if destination.named else current
+        url = destination.url
         return HttpTransport(
-            url,
+            url if destination.named else lambda: server_address(directory) or url,
             token=destination.token,
             token_file=directory / "token",
             route=destination.route,
@@ -70,8 +68,8 @@ class Loop:
         self._transport_for = transport_for
         self._clock = clock
         self._workers: dict[tuple[str, str | None, bool], DestinationWorker] = {}
-        self._seen: set[str] = set()
-        self._not_ours_until_s: dict[str, float] = {}
+        self._next_look_s: dict[str, float] = {}
+        """By the spool's name. Infinite once its worker has it."""
         self._threads: list[threading.Thread] = []
         self._spool_changed_ns = -1
         self._looked_s = clock() - _LOOK_EVERY_S
@@ -93,7 +91,8 @@ class Loop:
                 try:
                     self._look_for_spools()
                     self._let_go()
-                    if self._is_outdated() or (self._report() and self._nothing_to_do()):
+                    outdated = any(worker.is_outdated() for worker in self._workers.values())
+                    if outdated or (self._report() and self._nothing_to_do()):
                         break
                 except OSError:
                     # The workers continue with what they have.
@@ -116,7 +115,7 @@ class Loop:
             return
         self._spool_changed_ns, self._looked_s = changed_ns, now_s
         for path in layout.spools(self._directory):
-            if path.name not in self._seen and self._not_ours_until_s.get(path.name, 0.0) <= now_s:
+            if self._next_look_s.get(path.name, 0.0) <= now_s:
                 self._meet(path)
 
     def _meet(self, path: Path) -> None:
@@ -127,15 +126,15 @@ class Loop:
                 path.rmdir()
             if not layout.segments(path) and is_silent(path):
                 layout.remove(path)
-            self._not_ours_until_s[path.name] = self._clock() + _LOOK_EVERY_S
+            self._next_look_s[path.name] = self._clock() + _LOOK_EVERY_S
             return
         if destination.mode != "online":
-            self._seen.add(path.name)
+            self._next_look_s[path.name] = math.inf
             return
         try:
             ours = adopt(path, destination)
             if ours is None:
-                self._not_ours_until_s[path.name] = self._clock() + _STRANGERS_EVERY_S
+                self._next_look_s[path.name] = self._clock() + _STRANGERS_EVERY_S
                 return
             if ours != path:
                 _log.info("took over the spool %s as %s", path.name, ours.name)
@@ -143,18 +142,18 @@ class Loop:
             if ours == path:  # its run began here, after those seen before
                 worker.take(destination.route)
             delivery = SpoolDelivery(ours, destination, worker.transport, self._clock)
-            self._seen.add(ours.name)
+            self._next_look_s[ours.name] = math.inf
             worker.add(delivery)
             self._quiet_since_s = self._clock()
         except OSError as error:
             _log.warning("cannot read the spool %s: %s", path, error)
-            self._not_ours_until_s[path.name] = self._clock() + _STRANGERS_EVERY_S
+            self._next_look_s[path.name] = self._clock() + _STRANGERS_EVERY_S
 
     def _worker(self, destination: Destination) -> DestinationWorker:
         key = (destination.url, destination.token, destination.named)
         if key not in self._workers:
             transport = self._transport_for(destination)
-            worker = DestinationWorker(destination, transport, self._clock, gone=self._seen.discard)
+            worker = DestinationWorker(destination, transport, self._clock, self._next_look_s.pop)
             self._workers[key] = worker
             self._share_memory()
             thread = threading.Thread(
@@ -191,9 +190,6 @@ class Loop:
             destinations=tuple(worker.status() for worker in self._workers.values()),
         ).write(self._directory)
         return True
-
-    def _is_outdated(self) -> bool:
-        return any(worker.is_outdated() for worker in self._workers.values())
 
     def _nothing_to_do(self) -> bool:
         """Whether it was quiet long enough for the sender to exit. The next sender finds what is left."""

@@ -37,7 +37,10 @@ class Chunk:
 
 
 class SpoolReader:
-    """Reads the spool at ``path`` while another process appends to it. Keeps no file open."""
+    """Reads the spool at ``path`` while another process appends to it. Keeps no file open.
+
+    ``position`` is where the next `read` begins. It may be set back to the end of an entry or a chunk.
+    """
 
     def __init__(self, path: Path, position: Position) -> None:
         attempt_id = layout.attempt_id_of(path)
@@ -46,16 +49,7 @@ class SpoolReader:
         self.path = path
         self._root = os.fspath(path)
         self._attempt_id = attempt_id
-        self._position = position
-
-    @property
-    def position(self) -> Position:
-        """Where the next `read` begins."""
-        return self._position
-
-    def seek(self, position: Position) -> None:
-        """Go back to the end of an entry or a chunk."""
-        self._position = position
+        self.position = position
 
     def read(self, *, bytes_max: int, records_max: int, over: bool) -> Chunk:
         """Return the next records, of one segment at most, and move past them.
@@ -66,13 +60,13 @@ class SpoolReader:
         following = self._following(over)
         complete = over or following is not None
         chunk = self._read_segment(bytes_max, records_max, complete)
-        self._position = chunk.end
+        self.position = chunk.end
         if following is not None and self._unread() <= 0:
-            chunk.end = self._position = Position(following, 0)
+            chunk.end = self.position = Position(following, 0)
         return chunk
 
     def _following(self, over: bool) -> int | None:
-        number = self._position.segment
+        number = self.position.segment
         if self._size(number + 1) is not None:
             return number + 1
         # A missing segment is skipped only once nobody appends: until then, this runs too often to list the folder.
@@ -81,7 +75,7 @@ class SpoolReader:
         return next((n for n in layout.segments(self.path) if n > number), None)
 
     def _unread(self) -> int:
-        return (self._size(self._position.segment) or 0) - self._position.offset
+        return (self._size(self.position.segment) or 0) - self.position.offset
 
     def _size(self, number: int) -> int | None:
         # A string, not a Path: an idle sender does this 50 times a second.
@@ -91,12 +85,12 @@ class SpoolReader:
             return None
 
     def _read_segment(self, bytes_max: int, records_max: int, complete: bool) -> Chunk:
-        chunk = Chunk(end=self._position)
+        chunk = Chunk(end=self.position)
         if self._unread() <= 0:
             return chunk
-        number = self._position.segment
+        number = self.position.segment
         at_once = min(_READ_BYTES, bytes_max + _MARGIN_BYTES)
-        start = self._position.offset
+        start = self.position.offset
         for piece in self._scan(number, start, complete=complete, at_once=at_once):
             if isinstance(piece, frame.Damage):
                 chunk.corrupt += 1
@@ -140,7 +134,7 @@ class SpoolReader:
     def headers(self) -> dict[str, bytes]:
         """The newest payload of each key up to the position read. The first access raises as `read` does."""
         headers: dict[str, bytes] = {}
-        position = self._position
+        position = self.position
         if position.offset and layout.segment_path(self.path, position.segment).exists():
             for piece in self._scan(position.segment, 0, complete=False):
                 if piece.end > position.offset:
