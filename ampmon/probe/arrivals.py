@@ -71,14 +71,9 @@ class Arrived:
 
 @dataclass(slots=True)
 class _ElementTray:
-    """Elements of one dtype that wait to be measured on one stream of a device.
+    """Elements of one dtype on one stream of a device: those that wait to be measured, and statistics of others."""
 
-    For each arrival, ``parts`` has the elements to measure, ``numbers`` its number, and ``numels`` the tensor's size.
-    """
-
-    parts: list[torch.Tensor] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
-    numels: list[int] = field(default_factory=list)
+    waiting: list[host.Drawn] = field(default_factory=list)
     held: int = 0
     packed: list[torch.Tensor] = field(default_factory=list)
     packed_of: list[int] = field(default_factory=list)
@@ -282,29 +277,26 @@ class PassMeasurer:
         part = host.draw(elements, sample, self._random)
         looked = part.numel()
         if looked >= _ALONE:
-            self._measure(tray, [part], [number], [numel])
+            self._measure(tray, [(number, part, numel)])
         else:
             # A part with all elements is the gradient itself, which training overwrites.
-            tray.parts.append(part if looked < numel else part.clone())
-            tray.numbers.append(number)
-            tray.numels.append(numel)
+            tray.waiting.append((number, part if looked < numel else part.clone(), numel))
             tray.held += looked
             if tray.held >= _ROOM:
                 self._measure_together(tray)
         return number
 
     def _measure_together(self, tray: _ElementTray) -> None:
-        if tray.parts:
-            self._measure(tray, tray.parts, tray.numbers, tray.numels)
-            tray.parts, tray.numbers, tray.numels, tray.held = [], [], [], 0
+        if tray.waiting:
+            self._measure(tray, tray.waiting)
+            tray.waiting, tray.held = [], 0
 
-    def _measure(
-        self, tray: _ElementTray, parts: list[torch.Tensor], numbers: list[int], numels: list[int]
-    ) -> None:
+    def _measure(self, tray: _ElementTray, arrivals: list[host.Drawn]) -> None:
+        parts = [part for _, part, _ in arrivals]
         device = parts[0].device
         probe = self._probe(device)
         if not probe.takes(device):
-            self._arrived.statistics.append(host.measure_drawn(parts, numels, numbers))
+            self._arrived.statistics.append(host.measure_drawn(arrivals))
             return
         span = self._timer.begin((device,))
         try:
@@ -312,7 +304,7 @@ class PassMeasurer:
         except NotReady:
             self._clear()  # discard the iteration, because a part of it is missing
             return
-        tray.packed_of += numbers
+        tray.packed_of += [number for number, _, _ in arrivals]
         self._timer.end(span, self._arrived.spans)
 
     def _probe(self, device: torch.device) -> DeviceProbe:

@@ -51,26 +51,24 @@ def draw(
     return flatten(gradient) if sample == "all" else sample_runs(gradient, sample, generator)
 
 
-def measure_drawn(
-    parts: Sequence[torch.Tensor], numels: Sequence[int], indices: Sequence[int]
-) -> Statistics:
-    """Do `measure` for elements drawn earlier from tensors of ``numels`` elements. An index may occur several times."""
-    order = sorted(range(len(parts)), key=lambda row: -numels[row])
-    return _measure(((row, parts[row], numels[row]) for row in order), indices)
+Drawn: TypeAlias = tuple[int, torch.Tensor, int]
+"""A tensor's index or row, the elements to look at, and its size."""
 
 
-_Drawn: TypeAlias = Iterable[tuple[int, torch.Tensor, int]]
-"""For each tensor: its row, the elements to look at, and its size."""
+def measure_drawn(drawn: Sequence[Drawn]) -> Statistics:
+    """Do `measure` for elements drawn earlier. An index may occur several times."""
+    order = sorted(range(len(drawn)), key=lambda row: -drawn[row][2])
+    return _measure(((row, *drawn[row][1:]) for row in order), [index for index, _, _ in drawn])
 
 
-def _measure(drawn: _Drawn, indices: Sequence[int]) -> Statistics:
+def _measure(drawn: Iterable[Drawn], indices: Sequence[int]) -> Statistics:
     sums = _Sums(len(indices))
     for rows, parts, sampled in _blocks(drawn):
         sums.add(rows, parts, sampled=sampled)
     return sums.statistics(indices)
 
 
-def _blocks(drawn: _Drawn) -> Iterator[tuple[list[int], list[torch.Tensor], bool]]:
+def _blocks(drawn: Iterable[Drawn]) -> Iterator[tuple[list[int], list[torch.Tensor], bool]]:
     """Cut large tensors and join small ones into blocks. Yield each block's rows, a part for each, and its kind.
 
     Its parts are all sampled (True) or all whole, and all fp64 or none.
