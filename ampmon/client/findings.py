@@ -6,7 +6,7 @@ All of it happens on the maintenance thread, except for the users' functions, wh
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -32,15 +32,13 @@ class FindingListener:
         self._call = call
         self._passed: dict[tuple[str, str], int] = {}
 
-    def news(self, findings: tuple[wire.Finding, ...]) -> list[Callable[[], object]]:
-        """The calls to make for findings that are new or more severe."""
-        calls: list[Callable[[], object]] = []
+    def news(self, findings: tuple[wire.Finding, ...]) -> Iterator[Callable[[], object]]:
+        """Yield the calls to make for findings that are new or more severe."""
         for finding in of_scaler(findings, self._scaler):
             key, rank = (finding.rule, finding.scaler), _RANKS[finding.severity]
             if rank > self._passed.get(key, -1):
                 self._passed[key] = rank
-                calls.append(partial(self._call, finding))
-        return calls
+                yield partial(self._call, finding)
 
 
 class Findings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -63,24 +64,18 @@ class MaintenanceThread:
     def _run(self) -> None:
         looked_s = -EVERY_S
         while not self._finishing.is_set():
-            with contextlib.suppress(Exception):
-                self._spool.sync()
+            _try(self._spool.sync)
             now_s = time.monotonic()
             if now_s - looked_s >= EVERY_S:
                 looked_s = now_s
-                with contextlib.suppress(Exception):
-                    self._look_after_spool(now_s)
-                with contextlib.suppress(Exception):
-                    self._look_after_delivery(now_s)
-                with contextlib.suppress(Exception):
-                    self._recorder.findings.look(self._spool.path)
+                _try(self._look_after_spool, now_s)
+                _try(self._look_after_delivery, now_s)
+                _try(self._recorder.findings.look, self._spool.path)
             self._finishing.wait(SYNC_EVERY_S)
             self._wake.wait(EVERY_S - SYNC_EVERY_S)
             self._wake.clear()
-        with contextlib.suppress(Exception):
-            self._end()
-        with contextlib.suppress(Exception):
-            self._recorder.findings.finish()
+        _try(self._end)
+        _try(self._recorder.findings.finish)
 
     def _look_after_spool(self, now_s: float) -> None:
         spool = self._spool
@@ -150,3 +145,8 @@ class MaintenanceThread:
             left_s = max(self._deadline - time.monotonic(), 0.0)
             sender.wait_until_sent(options.dir, self._attempt_id, left_s)
             self._recorder.findings.look(self._spool.path)
+
+
+def _try(work: Callable[..., object], *given: object) -> None:
+    with contextlib.suppress(Exception):
+        work(*given)

@@ -304,7 +304,7 @@ class Monitor(MonitorProperties):
         detail["message"] = str(error)[:500]
         if optimizer is not None:
             if self._begun != id(optimizer) and id(optimizer) in self._iteration.steps:
-                self._linter.stepped_again()
+                self._linter.say("no_update")
             if self._begun == id(optimizer):  # not a step taken earlier in this iteration
                 self._iteration.steps.pop(id(optimizer), None)
                 self._begun = None
@@ -321,7 +321,7 @@ class Monitor(MonitorProperties):
         if self._raised != id(error):
             self._begun = None
             if id(optimizer) not in self._iteration.steps:
-                self._linter.unscaled_again()
+                self._linter.say("unscale_in_accumulation")
             self.raised(scaler, "unscale_", error, optimizer)
 
     @guarded

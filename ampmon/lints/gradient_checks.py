@@ -24,7 +24,8 @@ class Clearing:
         """Norm and largest element of all gradients at the step of the same update."""
         self._suspect = False
         """Whether all gradients were zero at the last measured step."""
-        self._emptied = 0
+        self.emptied = 0
+        """Times that the optimizer stepped and none of its parameters had a gradient."""
         self._lost = 0
         """Updates in which the gradient was missing when a later backward pass began."""
         self._gone = False
@@ -40,10 +41,6 @@ class Clearing:
         """Called after the first backward pass of an update."""
         if self._suspect and self.wants and gradient is not None:
             self._left = Readback(torch.count_nonzero(gradient))
-
-    def emptied(self) -> None:
-        """Called when the optimizer steps and none of its parameters has a gradient."""
-        self._emptied += 1
 
     def stepping(self, sizes: Readback | None) -> None:
         """Called when the optimizer steps after other code wrote into its gradients. ``sizes``: None if unknown."""
@@ -69,7 +66,7 @@ class Clearing:
             self._reporter.say("cleared_within_batch")
 
     def _judge_step(self) -> None:
-        if self._emptied >= ENOUGH:
+        if self.emptied >= ENOUGH:
             self._reporter.say("cleared_before_step")
         sizes, left = self._sizes, self._left
         self.wants = sizes is None

@@ -99,6 +99,7 @@ class Linter:
         self._names = names
         self._report = report
         self._reporter = LintReporter()
+        self.say = self._reporter.say
         self._seen: dict[int, _SeenOptimizer] = {}
         self.early = True
         """Whether checks of the first updates remain. Later only `stepping` and `updated` check the loop."""
@@ -250,14 +251,6 @@ class Linter:
                     why=found[0],
                     instead=found[1],
                 )
-
-    def stepped_again(self) -> None:
-        """Called when torch refused `step()` or `unscale_()` because no `update()` followed the last step."""
-        self._reporter.say("no_update")
-
-    def unscaled_again(self) -> None:
-        """Called when torch refused a second `unscale_()` in the same update."""
-        self._reporter.say("unscale_in_accumulation")
 
     @harmless
     def moved(self) -> None:

@@ -217,7 +217,7 @@ class GradientWatcher:
         version = _version(self._parameter())
         if version is None:
             if all(each.grad is None for each in parameters_of(optimizer)):
-                self._clearing.emptied()
+                self._clearing.emptied += 1
         elif now.divided is not None and version != now.divided[1] and self._clearing.wants:
             self._clearing.stepping(_sizes(optimizer))
 
