@@ -1,4 +1,4 @@
-"""Judges what happens to one gradient of an optimizer: clearing, clipping, and repeated backward passes."""
+"""Judges what other code does to the gradients of an optimizer: clearing, clipping, division by the scale."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 
 import torch
 
-from ampmon.lints.losses import Losses
 from ampmon.lints.reporter import ENOUGH, LintReporter
 from ampmon.probe.ring import Readback
 
@@ -28,8 +27,6 @@ class Clearing:
         """Times that the optimizer stepped and none of its parameters had a gradient."""
         self._lost = 0
         """Updates in which the gradient was missing when a later backward pass began."""
-        self._gone = False
-        self._between: Readback | None = None
         self._betweens: list[Readback] = []
 
     @property
@@ -46,21 +43,16 @@ class Clearing:
         """Called when the optimizer steps after other code wrote into its gradients. ``sizes``: None if unknown."""
         self._sizes = sizes or self._sizes
 
-    def gone(self) -> None:
-        """Called when a later backward pass of the batch begins and the gradient is missing."""
-        self._gone = True
+    def updated(self, *, accumulates: bool, gone: bool, between: Readback | None) -> None:
+        """Called after an update. ``accumulates``: whether its backward passes should add up.
 
-    def begins(self, sizes: Readback | None) -> None:
-        """Called when a later pass begins after other code wrote into the gradients. ``sizes``: None if unknown."""
-        self._between = sizes
-
-    def updated(self, *, accumulates: bool) -> None:
-        """Called after an update. ``accumulates``: whether its backward passes should add up."""
+        ``gone``: the gradient was missing when a later pass began. ``between``: sizes of all gradients then, if other
+        code had written into them.
+        """
         self._judge_step()
         if accumulates:
-            self._lost += self._gone
-            self._betweens += [self._between] if self._between is not None else []
-        self._gone, self._between = False, None
+            self._lost += gone
+            self._betweens += [between] if between is not None else []
         empty = sum(each.ready() and _empty(each) for each in self._betweens)
         if self._lost + empty >= ENOUGH:
             self._reporter.say("cleared_within_batch")
@@ -163,39 +155,3 @@ class HandUnscaling:
         if self._divided >= ENOUGH:
             why = "The loop divides the gradients by the scale itself"
             self._reporter.say("unscaled_twice", why=why)
-
-
-class BackwardStepOrder:
-    """The order of one parameter's backward passes and the optimizer's step within an update."""
-
-    def __init__(self, losses: Losses, reporter: LintReporter) -> None:
-        self._losses, self._reporter = losses, reporter
-        self._again = self._stepped = self._late = False
-        """Since the last update: whether a loss came twice, the optimizer stepped, a pass followed the step."""
-        self._dropped = False
-        """Whether a pass followed the step in the last update. False with several optimizers."""
-        self._repeats = self._lost = 0
-        """Consecutive updates with a loss that came twice, and with a late pass whose gradients were cleared."""
-
-    def passed(self) -> None:
-        own, again = self._losses.reaching(id(self))
-        self._again |= again
-        self._late |= self._stepped and own
-
-    def stepping(self) -> None:
-        self._stepped = True
-
-    def unscaling(self, *, kept: bool) -> None:
-        """Called before gradients are unscaled. ``kept``: they still include what the last update left."""
-        self._lost = self._lost + 1 if self._dropped and not kept else 0
-        if self._lost >= ENOUGH:
-            self._reporter.say("cleared_before_step")
-
-    def updated(self, *, alone: bool) -> None:
-        """Called after an update. ``alone``: the scaler has one optimizer."""
-        self._repeats = self._repeats + 1 if self._again else 0
-        if self._repeats == ENOUGH:
-            self._reporter.say("backward_twice")
-        # With several optimizers, the loss of one may reach another's parameters. The other clears those gradients.
-        self._dropped = alone and self._late
-        self._again = self._stepped = self._late = False

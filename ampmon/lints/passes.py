@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ampmon.lints.gradient_checks import BackwardStepOrder, Clearing, Clipping, HandUnscaling
+from ampmon.lints.gradient_checks import Clearing, Clipping, HandUnscaling
 from ampmon.lints.losses import Losses, reaches_others
 from ampmon.lints.optimizers import Steps, parameters_of
 from ampmon.lints.reporter import ENOUGH, LintReporter
@@ -55,6 +55,15 @@ class _GradientHistory:
     """Passes and version when the gradient was last unscaled."""
     moved: tuple[int, int] | None = None
     """Passes and version at an `update()` without a step, if there was a gradient."""
+    gone: bool = False
+    """Whether the gradient was missing when a later pass began."""
+    between: Readback | None = None
+    """Sizes of all gradients when a later pass began, if other code had written into them."""
+    stepped: bool = False
+    again: bool = False
+    """Whether a loss came twice."""
+    late: bool = False
+    """Whether a pass followed the step."""
 
 
 class GradientWatcher:
@@ -82,7 +91,6 @@ class GradientWatcher:
         self.steps = Steps(optimizer)
         self._clearing, self._clipping = Clearing(reporter), Clipping(reporter)
         self._dividing = HandUnscaling(reporter)
-        self._turns = BackwardStepOrder(losses, reporter)
         self._updates = 0
         self._now = _GradientHistory()
         self._left: int | None = None
@@ -92,6 +100,10 @@ class GradientWatcher:
         self._kept = 0
         """Consecutive updates over which the gradient was not cleared."""
         self._filled: Readback | None = None
+        self._dropped = False
+        """Whether a pass followed the step in the last update. False with several optimizers."""
+        self._repeats = self._lost = 0
+        """Consecutive updates with a loss that came twice, and with a late pass whose gradients were cleared."""
         self.autocast = False
         self._autocasts = torch.amp.is_autocast_available(parameter.device.type)
         hook = WeakHook(self.passed)
@@ -127,7 +139,9 @@ class GradientWatcher:
         if self._clipping.is_written:
             self._dividing.passed(gradient)
         now.whole = now.whole and now.weights == parameter._version
-        self._turns.passed()
+        own, again = self._losses.reaching(id(self))
+        now.again |= again
+        now.late |= now.stepped and own
         if (self._sure or self._updates) and self._losses.bare():
             now.bare = now.passes, now.version or 0
         else:
@@ -143,9 +157,9 @@ class GradientWatcher:
             return
         version, optimizer = _version(self._parameter()), self._optimizer()
         if version is None:
-            self._clearing.gone()
+            now.gone = True
         elif version != now.version and optimizer is not None and now.passes == 1:
-            self._clearing.begins(self._measure(optimizer))
+            now.between = self._measure(optimizer)
 
     def _see_whether_filled(self) -> None:
         gradient = self._gradient() if self._kept == ENOUGH - 1 and self._filled is None else None
@@ -170,7 +184,7 @@ class GradientWatcher:
         if explicit:
             now.unscaled = now.scaled
         else:
-            self._turns.stepping()
+            now.stepped = True
         if self.autocast:
             self._reporter.say("backward_under_autocast")
         if version is None or not now.passes:
@@ -203,7 +217,9 @@ class GradientWatcher:
         added = self._left is not None and version == self._left + self._now.passes
         kept = added or (self._now.scalings == 1 and self._untouched)
         self._kept = self._kept + 1 if kept else 0
-        self._turns.unscaling(kept=kept)
+        self._lost = self._lost + 1 if self._dropped and not kept else 0
+        if self._lost >= ENOUGH:
+            self._reporter.say("cleared_before_step")
         filled = self._filled is not None and self._filled.ready() and self._filled.result().item()
         if self._kept >= ENOUGH and filled:
             self._reporter.say("uncleared_gradients")
@@ -211,7 +227,7 @@ class GradientWatcher:
     def stepping(self, optimizer: torch.optim.Optimizer) -> None:
         """Called before a `step()` that follows `unscale_()`."""
         now = self._now
-        self._turns.stepping()
+        now.stepped = True
         if now.unscaled is not None and now.scaled > now.unscaled:
             self._reporter.say("unscale_in_accumulation")
         version = _version(self._parameter())
@@ -236,8 +252,12 @@ class GradientWatcher:
         gradient = self._gradient()
         kept = gradient is None or gradient.data_ptr() == now.place
         accumulates = alone and kept and now.whole and now.scalings > 1 and not now.attacks
-        self._clearing.updated(accumulates=accumulates)
-        self._turns.updated(alone=alone)
+        self._clearing.updated(accumulates=accumulates, gone=now.gone, between=now.between)
+        self._repeats = self._repeats + 1 if now.again else 0
+        if self._repeats == ENOUGH:
+            self._reporter.say("backward_twice")
+        # With several optimizers, the loss of one may reach another's parameters. The other clears those gradients.
+        self._dropped = alone and now.late
         self._left = _version(self._parameter())
         self._now = _GradientHistory()
         self._updates += 1
