@@ -267,17 +267,15 @@ class OptimizerNames:
             if met.newest > max(self._turns - RECENT, 0) and met.optimizer() is not None
         ]
 
-    def coming(self) -> int:
-        """What `turn` will return next for the `last` optimizer."""
-        return self._last.turns if self._last is not None else 0
-
     def expected(self) -> list[int]:
         """What `turn` may return next if optimizers take turns in the same order as before."""
         last = self._last
-        if last is not None and last.varies:
+        if last is None:
+            return [0]
+        if last.varies:
             return self.recent()
-        after = last.after if last is not None else None
-        return [after.turns if after is not None and after.optimizer() else self.coming()]
+        after = last.after
+        return [after.turns if after is not None and after.optimizer() else last.turns]
 
     def turned(self, turns: int) -> None:
         """Add turns of the `last` optimizer for which `turn` was not called."""
