@@ -98,7 +98,7 @@ class Monitor(MonitorProperties):
         self._begun: int | None = None
         """Id of the optimizer whose first `step()` of the iteration is running."""
         self._raised: int | None = None
-        """Id of the last error. `step` passes on an error of `unscale_`, which must be reported only once."""
+        """Id of a reported error that `unscale_` may pass on, or ~id of one that `step` may. Others may reuse it."""
         self._stream: Stream | None = None
         self._recorder: Recorder | None = None
         self.gear: PlainGear | None = None
@@ -297,9 +297,9 @@ class Monitor(MonitorProperties):
     @guarded
     def raised(self, scaler: Any, where: str, error: BaseException, optimizer: Any = None) -> None:
         """Write an event for an error that the stock scaler raised. The caller still gets the error."""
-        if self._stream is None or self._raised == id(error):
+        if self._stream is None or self._raised in (id(error), ~id(error)):
             return
-        self._raised = id(error)
+        self._raised = id(error) if where == "unscale_" else None
         detail: dict[str, Any] = {"where": where, "type": type(error).__name__}
         detail["message"] = str(error)[:500]
         if optimizer is not None:
@@ -319,10 +319,11 @@ class Monitor(MonitorProperties):
     def unscale_raised(self, scaler: Any, error: BaseException, optimizer: Any) -> None:
         """Report an error of `unscale_()`, such as a second call, unless `_unscale_grads_` has reported it already."""
         if self._raised != id(error):
-            self._begun = None
+            self._raised = self._begun = None
             if id(optimizer) not in self._iteration.steps:
                 self._linter.say("unscale_in_accumulation")
             self.raised(scaler, "unscale_", error, optimizer)
+        self._raised = ~id(error)
 
     @guarded
     def state_loaded(self, state: dict[str, Any]) -> None:

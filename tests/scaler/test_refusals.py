@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,18 @@ def test_an_update_without_a_step(data_directory: Path, before: int) -> None:
         loop.scaler.update()
     event = told(data_directory)["no_step"]
     assert event.detail["title"] == "`update()` is called without `step()`"
+
+
+def test_each_refused_call_is_recorded(data_directory: Path) -> None:
+    """Each error is recorded once, even if it is at the address of the one before, which is gone."""
+    loop = Loop()
+    loop.backward()
+    loop.scaler.unscale_(loop.optimizer)
+    for _ in range(4):
+        with contextlib.suppress(RuntimeError):
+            loop.scaler.unscale_(loop.optimizer)
+    events = recording(data_directory).events("step_raised")
+    assert [event.detail["where"] for event in events] == ["unscale_"] * 4
 
 
 def test_parameters_met_in_a_call_that_raised_have_names(data_directory: Path) -> None:
