@@ -11,12 +11,6 @@ from collections.abc import Mapping
 from uuid import UUID
 
 
-_VERSION_7 = 7 << 76
-_VERSION_8 = 8 << 76
-_VERSION_MASK = 0xF << 76
-_VARIANT = 2 << 62
-_VARIANT_MASK = 3 << 62
-
 _lock = threading.Lock()
 _last = 0
 
@@ -31,7 +25,12 @@ def uuid7() -> UUID:
             value = _last + 1 + secrets.randbits(32)
         _last = value
     timestamp, random_a, random_b = value >> 74, value >> 62 & 0xFFF, value & (1 << 62) - 1
-    return UUID(int=timestamp << 80 | _VERSION_7 | random_a << 64 | _VARIANT | random_b)
+    return _uuid(7, timestamp << 80 | random_a << 64 | random_b)
+
+
+def _uuid(version: int, bits: int) -> UUID:
+    """The UUID with these 128 bits, except for those that hold its version and variant."""
+    return UUID(int=bits & ~(0xF << 76 | 3 << 62) | version << 76 | 2 << 62)
 
 
 def _renew_lock_after_fork() -> None:
@@ -97,8 +96,7 @@ def _later(generation: int) -> list[str]:
 
 def _hashed(*parts: str) -> UUID:
     digest = hashlib.sha256("\0".join(("ampmon", *parts)).encode()).digest()
-    value = int.from_bytes(digest[:16], "big")
-    return UUID(int=value & ~_VERSION_MASK & ~_VARIANT_MASK | _VERSION_8 | _VARIANT)
+    return _uuid(8, int.from_bytes(digest[:16], "big"))
 
 
 def _count(value: str | None) -> int | None:
