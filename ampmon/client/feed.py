@@ -112,7 +112,6 @@ class FeedGradients:
         self._order = BackwardOrderLearner(lambda: ())
         self.account = Account(self._budget, self._measurer.timer)
         self._iteration = Iteration()
-        self._newest: wire.Gradients | None = None
 
     def look(self, ordinal: int, rank: int) -> bool:
         """Sample the gradients if that is due. Return whether there are parameters that the header lacks."""
@@ -152,18 +151,15 @@ class FeedGradients:
             step = iteration.skipped(id(self._optimizer), step, self._order)
         if moved:
             self._budget.scale_changed()
-        self._newest = iteration.gradients() or self._newest
         return step
 
     def interval(self) -> dict[str, Any]:
         """The fields about the budget in the record of a sample."""
         return {"interval": self._budget.every, "over_budget": self._budget.exceeded}
 
-    def shares(self) -> dict[str, float]:
-        """Metrics of the newest sample, named as in `ampmon.metrics`."""
-        if self._newest is None:
-            return {}
-        return shares(self._newest, self._registry.parameters, _SAMPLE)
+    def shares(self, sample: wire.Gradients) -> dict[str, float]:
+        """Metrics of a sample, named as in `ampmon.metrics`."""
+        return shares(sample, self._registry.parameters, _SAMPLE)
 
 
 class Feed(Reporting):
@@ -179,6 +175,7 @@ class Feed(Reporting):
         self._scale = 0.0
         self._tracker = 0
         self._gradients: FeedGradients | None = None
+        self._sample: wire.Gradients | None = None
         self._account = Account(Budget("auto", 1.0), DeviceTimer(self._failed))
         self._recorder: Recorder | None = None
         self._stream: Stream | None = None
@@ -258,7 +255,9 @@ class Feed(Reporting):
     def metrics(self) -> dict[str, float]:
         """The newest known values, named as in `ampmon.metrics`. Never syncs or blocks."""
         found = rates(self._scale, self.updates, self.skips)
-        return found | self._gradients.shares() if self._gradients is not None else found
+        if self._gradients is not None and self._sample is not None:
+            found |= self._gradients.shares(self._sample)
+        return found
 
     def __repr__(self) -> str:
         return f"<ampmon.Feed of run {self.run_id}: {self.updates} updates, {self.skips} skips>"
@@ -291,6 +290,8 @@ class Feed(Reporting):
             step = self._gradients.step(iteration, skipped=skipped, moved=after != scale)
         else:
             step = wire.OptimizerStep(optimizer="optimizer", path="plain", skipped=skipped)
+        gradients = iteration.gradients()
+        self._sample = gradients or self._sample
         stream.put(
             wire.Update,
             scale=scale,
@@ -298,7 +299,7 @@ class Feed(Reporting):
             growth_tracker=self._tracker,
             event=outcome.why(before, Reading(after, self._tracker, []), False, 0),
             optimizers=(step,),
-            gradients=iteration.gradients(),
+            gradients=gradients,
             **more,
         )
         self._scale = after
