@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Table, bindparam, select
 from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.store.engine import postgresql
 from ampmon_server.store.engine.errors import Damaged
-from ampmon_server.store.engine.rows import fetch, insert_rows
+from ampmon_server.store.engine.rows import bound, fetch, insert_rows, key_is
 from ampmon_server.store.pages import pyramid as levels
 from ampmon_server.store.pages.pyramid import BITS, TOP
 from ampmon_server.store.pages.ranges import Range
@@ -247,9 +247,9 @@ class _Comparison:
     def _pages(self, level: int, buckets: Range | None = None, *, contents: bool = True) -> _Pages:
         table = self.series.pyramid.table
         statement = select(table.c.bucket, *([table.c.data] if contents else [])).where(
-            levels.key_is(table), table.c.level == bindparam("level")
+            key_is(table), table.c.level == bindparam("level")
         )
-        wanted = {**levels.bound(table, self.series.key), "level": level}
+        wanted = {**bound(self.series.key), "level": level}
         if buckets is not None:
             statement = statement.where(table.c.bucket.between(*buckets))
         rows = fetch(self.series.connection, statement.order_by(table.c.bucket), wanted)

@@ -9,19 +9,25 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Connection,
     Dialect,
     Double,
+    FromClause,
     LargeBinary,
     Select,
     SmallInteger,
     Table,
+    bindparam,
 )
 from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 
 Row = tuple[Any, ...]
+
+Key = tuple[Any, ...]
+"""The first values of a row's primary key: run_id, stream, and the name where the table has one in its key."""
 
 _ARRAYS: dict[type, str] = {
     BigInteger: "bigint[]",
@@ -38,6 +44,27 @@ def fetch(
     """Return all rows as the driver's plain tuples, several times faster than SQLAlchemy's named rows."""
     cursor = connection.execute(statement, parameters).cursor
     return [] if cursor is None else cursor.fetchall()  # type: ignore[return-value]
+
+
+def of_stream(table: FromClause) -> ColumnElement[bool]:
+    """The condition that a row belongs to the stream bound by `bound`."""
+    return (table.c.run_id == bindparam("of")) & (table.c.stream == bindparam("number"))
+
+
+def of_attempt(table: FromClause) -> ColumnElement[bool]:
+    """The condition that a row belongs to the stream bound by `bound`, and to the attempt ``attempt``."""
+    return of_stream(table) & (table.c.attempt == bindparam("attempt"))
+
+
+def key_is(table: Table) -> ColumnElement[bool]:
+    """The condition that a row's primary key begins with the `Key` bound by `bound`."""
+    named = "name" in table.primary_key.columns
+    return of_stream(table) & (table.c.name == bindparam("name")) if named else of_stream(table)
+
+
+def bound(key: Key) -> dict[str, Any]:
+    """The bind parameters of `key_is` and `of_stream`."""
+    return dict(zip(("of", "number", "name"), key, strict=False))
 
 
 def insert_rows(

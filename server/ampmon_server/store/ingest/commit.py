@@ -13,11 +13,9 @@ from ampmon import wire
 from ampmon_server.model.aggregates.updates import Counts, Rows, count_rows
 from ampmon_server.store.engine.errors import BadBatch
 from ampmon_server.store.engine.numbers import split, split_pair
-from ampmon_server.store.engine.rows import fetch, insert_rows
+from ampmon_server.store.engine.rows import Key, fetch, insert_rows
 from ampmon_server.store.ingest.plan import Row, RowMaker, StreamBatch
 from ampmon_server.store.ingest.roster import Roster
-from ampmon_server.store.pages.pages import PAGE_BITS
-from ampmon_server.store.pages.pyramid import Key
 from ampmon_server.store.samples import gradients, parameter_rollups, samples
 from ampmon_server.store.samples.samples import Change
 from ampmon_server.store.schema.tables import events, headers, module_blocks, moves, skips, streams
@@ -155,8 +153,8 @@ class BatchWriter:
     def _scale_before(self, rows: RowMaker) -> float | None:
         """The scale that the step before an attempt left; None if there is none or it is not finite."""
         key, before = rows.stream.key, self.attempt.origin
-        while (number := PAGES.preceding(self.connection, key, before)) is not None:
-            before = number << PAGE_BITS
+        while (first := PAGES.preceding(self.connection, key, before)) is not None:
+            before = first
             found = PAGES.read(self.connection, key, before, self.attempt.origin - 1)
             found = found[found["attempt"] < self.attempt.number]
             if len(found):

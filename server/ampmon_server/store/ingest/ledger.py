@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, select
+from sqlalchemy import Connection, bindparam, delete, func, select
 
 from ampmon import wire
-from ampmon_server.store.engine.rows import fetch, insert_rows
+from ampmon_server.store.engine.rows import bound, fetch, insert_rows, of_attempt
 from ampmon_server.store.ingest.plan import StreamBatch
 from ampmon_server.store.ingest.roster import Remembered, Steps
 from ampmon_server.store.pages import ranges
@@ -17,17 +17,10 @@ from ampmon_server.store.streams.attempts import Attempt
 
 
 _COLUMNS = ledger.c
-_HERE = and_(
-    _COLUMNS.run_id == bindparam("of"),
-    _COLUMNS.stream == bindparam("stream"),
-    _COLUMNS.attempt == bindparam("attempt"),
-)
-_BEFORE = ledger.alias().c
-_START = select(func.max(_BEFORE.first_seq)).where(
-    _BEFORE.run_id == bindparam("of"),
-    _BEFORE.stream == bindparam("stream"),
-    _BEFORE.attempt == bindparam("attempt"),
-    _BEFORE.first_seq <= bindparam("first"),
+_HERE = of_attempt(ledger)
+_BEFORE = ledger.alias()
+_START = select(func.max(_BEFORE.c.first_seq)).where(
+    of_attempt(_BEFORE), _BEFORE.c.first_seq <= bindparam("first")
 )
 _NEAR = (
     select(_COLUMNS.first_seq, _COLUMNS.last_seq, _COLUMNS.first_step, _COLUMNS.last_step)
@@ -72,7 +65,7 @@ class LedgerView:
             self._near = dict([held])
             self.last = held[0][1]
             return
-        of = {"of": run_id, "stream": stream, "attempt": attempt.number}
+        of = {**bound((run_id, stream)), "attempt": attempt.number}
         ends = {"first": share.records[0].seq, "last": share.records[-1].seq + 1}
         self._near = {
             (first, last): None if first_step is None else (first_step, last_step)
@@ -113,7 +106,7 @@ class LedgerView:
         return (self._origin + ordinals[0], self._origin + ordinals[-1]) if ordinals else None
 
     def _delete(self, firsts: set[int]) -> None:
-        of = dict(zip(("of", "stream", "attempt"), self._key, strict=True))
+        of = {**bound(self._key[:2]), "attempt": self._key[2]}
         self._connection.execute(_DELETING, [{**of, "first": first} for first in firsts])
 
 

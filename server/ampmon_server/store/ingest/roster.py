@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Select, bindparam, func, select, update
 from ampmon import wire
 from ampmon_server.store.engine.errors import BadBatch, UnknownHeader
 from ampmon_server.store.engine.numbers import json_text
-from ampmon_server.store.engine.rows import fetch, insert_rows
+from ampmon_server.store.engine.rows import fetch, insert_rows, of_stream
 from ampmon_server.store.pages.pages import Tails
 from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.schema.tables import headers, streams
@@ -52,9 +52,7 @@ _LOWER = (
 )
 _COUNTED = ("updates", "sampled", "first_step", "last_step")
 _SAVING = (
-    update(streams)
-    .where(streams.c.run_id == bindparam("of"), streams.c.stream == bindparam("number"))
-    .values({name: bindparam(name) for name in _COUNTED})
+    update(streams).where(of_stream(streams)).values({name: bindparam(name) for name in _COUNTED})
 )
 
 
@@ -185,9 +183,7 @@ class Roster:
     def save(self, stream: StreamSource) -> None:
         """Write back a stream's counts."""
         values = {name: getattr(stream, name) for name in _COUNTED}
-        self._connection.execute(
-            _SAVING, {**values, "of": self._state.run_id, "number": stream.number}
-        )
+        self._connection.execute(_SAVING, {**values, **stream.bound})
 
     def stood_for(self, stream: StreamSource, first: int, last: int) -> bool:
         """Whether a lower rank is known to have every step from ``first`` to ``last`` of the same scaler."""
@@ -304,12 +300,8 @@ class Roster:
         """Store that a stream is sharded in one of its attempts. The samples of the others are replicated still."""
         if layout == "sharded" != stream.layout:
             stream.layout = layout
-            table = streams.c
-            self._connection.execute(
-                update(streams)
-                .where(table.run_id == self._state.run_id, table.stream == stream.number)
-                .values(layout=layout)
-            )
+            laying = update(streams).where(of_stream(streams)).values(layout=layout)
+            self._connection.execute(laying, stream.bound)
 
 
 def _is_exact(header: wire.StreamHeader) -> bool:

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import BindParameter, Connection, Select, Table, bindparam, select
+from sqlalchemy import Connection, Select, Table, bindparam, select
 
 from ampmon_server.model.aggregates.merging import starts_of
 from ampmon_server.store.engine.errors import Damaged
-from ampmon_server.store.engine.rows import fetch, insert_rows
+from ampmon_server.store.engine.numbers import INTEGER_MAX
+from ampmon_server.store.engine.rows import Key, bound, fetch, insert_rows, key_is
 from ampmon_server.store.pages.packing import compress, decompress
-from ampmon_server.store.pages.pyramid import Key, bound, key_is
 
 
 PAGE_BITS = 8
@@ -30,8 +30,8 @@ PAGE_BITS = 8
 VERSION = b"\x01"
 """The first byte of every packed page. A migration must repack the pages of older versions."""
 
-AT_ONCE = 256
-"""Pages read by one statement."""
+AT_ONCE, ALL = 256, 2**31 - 1
+"""Pages read by one statement, and more than there are of any series."""
 
 Rows: TypeAlias = npt.NDArray[Any]
 """A structured array [n] of int64 and float64 fields, including `step` and `attempt`, in order of both."""
@@ -173,12 +173,10 @@ class PagedSeries:
     def tail(self, connection: Connection, key: Key, tails: Tails) -> NewestPage:
         """Return the newest page of a series, and keep it in ``tails``. Raises Damaged."""
         if key not in tails:
-            found = fetch(connection, _newest(self.table), bound(self.table, key))
-            tails[key] = (
-                NewestPage(found[0][0], self.opened(*found[0]))
-                if found
-                else NewestPage(-1, np.zeros(0, self.dtype))
-            )
+            newest = NewestPage(-1, np.zeros(0, self.dtype))
+            for number, data in self._found(connection, key, most=1, backwards=True):
+                newest = NewestPage(number, self.opened(number, data))
+            tails[key] = newest
         return tails[key]
 
     def read(self, connection: Connection, key: Key, first: int, last: int) -> Rows:
@@ -189,9 +187,8 @@ class PagedSeries:
 
     def pages(self, connection: Connection, key: Key, first: int, last: int) -> Rows:
         """All rows of the pages that overlap these steps. Raises Damaged."""
-        wanted = {**bound(self.table, key), "low": first >> PAGE_BITS, "high": last >> PAGE_BITS}
-        found = fetch(connection, _reading(self.table), wanted)
-        return joined([self.opened(number, data) for number, data in found], self.dtype)
+        found = self._found(connection, key, first, last)
+        return joined([self.opened(*page) for page in found], self.dtype)
 
     def opened(self, number: int, data: bytes) -> Rows:
         """Unpack a page. Raises Damaged, also if its steps do not match its number."""
@@ -207,28 +204,39 @@ class PagedSeries:
 
         Raises Damaged when it reaches a damaged page.
         """
-        wanted = {**bound(self.table, key), "low": first >> PAGE_BITS, "most": pages}
-        while found := fetch(connection, _walking(self.table), wanted):
-            for number, data in found:
-                rows = self.opened(number, data)
+        start = first
+        while found := self._found(connection, key, start, most=pages):
+            for page in found:
+                rows = self.opened(*page)
                 rows = rows[np.searchsorted(rows["step"], first) :]
                 if len(rows):
                     yield rows
-            wanted["low"] = found[-1][0] + 1
+            start = found[-1][0] + 1 << PAGE_BITS
 
     def following(self, connection: Connection, key: Key, step: int) -> int | None:
-        """The number of the first page that may have a row at or after a step."""
-        return self._number(connection, key, step >> PAGE_BITS, forward=True)
+        """The first step at or after ``step`` that may have a row."""
+        found = self._found(connection, key, step, most=1, data=False)
+        return max(step, found[0][0] << PAGE_BITS) if found else None
 
     def preceding(self, connection: Connection, key: Key, step: int) -> int | None:
-        """The number of the last page that may have a row before a step."""
-        return self._number(connection, key, (step - 1) >> PAGE_BITS, forward=False)
+        """The first step of the last page that may have a row before ``step``."""
+        found = self._found(connection, key, last=step - 1, most=1, backwards=True, data=False)
+        return found[0][0] << PAGE_BITS if found else None
 
-    def _number(self, connection: Connection, key: Key, of: int, *, forward: bool) -> int | None:
-        found = fetch(
-            connection, _numbering(self.table, forward), {**bound(self.table, key), "number": of}
-        )
-        return found[0][0] if found else None
+    def _found(
+        self,
+        connection: Connection,
+        key: Key,
+        first: int = 0,
+        last: int = INTEGER_MAX,
+        *,
+        most: int = ALL,
+        backwards: bool = False,
+        data: bool = True,
+    ) -> list[tuple[Any, ...]]:
+        """The numbers and, with ``data``, the packed rows of at most ``most`` pages that overlap these steps."""
+        wanted = {"low": first >> PAGE_BITS, "high": last >> PAGE_BITS, "most": most}
+        return fetch(connection, _finding(self.table, backwards, data), bound(key) | wanted)
 
 
 def _steps(rows: Rows) -> int:
@@ -237,29 +245,11 @@ def _steps(rows: Rows) -> int:
 
 
 @lru_cache
-def _reading(table: Table) -> Select[Any]:
-    within = table.c.bucket.between(bindparam("low"), bindparam("high"))
+def _finding(table: Table, backwards: bool, data: bool) -> Select[Any]:
+    of = table.c
+    statement = select(of.bucket, of.data) if data else select(of.bucket)
     return (
-        select(table.c.bucket, table.c.data).where(key_is(table), within).order_by(table.c.bucket)
+        statement.where(key_is(table), of.bucket.between(bindparam("low"), bindparam("high")))
+        .order_by(of.bucket.desc() if backwards else of.bucket)
+        .limit(bindparam("most"))
     )
-
-
-@lru_cache
-def _walking(table: Table) -> Select[Any]:
-    of = table.c
-    statement = select(of.bucket, of.data).where(key_is(table), of.bucket >= bindparam("low"))
-    return statement.order_by(of.bucket).limit(bindparam("most"))
-
-
-@lru_cache
-def _newest(table: Table) -> Select[Any]:
-    of = table.c
-    return select(of.bucket, of.data).where(key_is(table)).order_by(of.bucket.desc()).limit(1)
-
-
-@lru_cache
-def _numbering(table: Table, forward: bool) -> Select[Any]:
-    of = table.c.bucket
-    number: BindParameter[int] = bindparam("number")
-    which, order = (of >= number, of) if forward else (of <= number, of.desc())
-    return select(of).where(key_is(table), which).order_by(order).limit(1)

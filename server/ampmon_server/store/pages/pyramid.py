@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     Select,
     Table,
@@ -29,7 +28,7 @@ from sqlalchemy import (
 from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.series import Ints
 from ampmon_server.store.engine.errors import Damaged
-from ampmon_server.store.engine.rows import fetch
+from ampmon_server.store.engine.rows import Key, bound, fetch, key_is
 from ampmon_server.store.pages.packing import compress, decompress
 from ampmon_server.store.pages.ranges import Range
 
@@ -42,9 +41,6 @@ THIN = range(1, 3)
 
 VERSION = b"\x01"
 """The first byte of every packed page but those of parameters. A migration must repack the pages of older versions."""
-
-Key: TypeAlias = tuple[Any, ...]
-"""Values of the table's key columns before `level`: run_id, stream, and a name where the table has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +87,8 @@ class Pyramid:
 
     def read(self, connection: Connection, key: Key, level: int, within: Range) -> Cells:
         """The cells of ``level`` whose number is in ``within``, both ends included."""
-        wanted = bound(self.table, key)
-        wanted |= {"level": level, "low": within[0] >> BITS, "high": within[1] >> BITS}
+        wanted = bound(key) | {"level": level}
+        wanted |= {"low": within[0] >> BITS, "high": within[1] >> BITS}
         pages = fetch(connection, _reading(self.table), wanted)
         cells = self.unpack(data for (data,) in pages)
         left, right = np.searchsorted(cells["first"] >> BITS * level, [within[0], within[1] + 1])
@@ -100,7 +96,7 @@ class Pyramid:
 
     def touched(self, connection: Connection, key: Key, within: Range) -> dict[int, Cells]:
         """By level, the cells of all pages that contain a cell of ``within`` or one above it."""
-        wanted = bound(self.table, key)
+        wanted = bound(key)
         for level in LEVELS:
             wanted[f"low_{level}"] = within[0] >> BITS * level
             wanted[f"high_{level}"] = within[1] >> BITS * level
@@ -127,23 +123,7 @@ class Pyramid:
             gone = delete(table).where(
                 key_is(table), table.c.level == level, table.c.bucket == bindparam("gone")
             )
-            of = bound(table, key)
-            connection.execute(gone, [{**of, "gone": bucket} for bucket in buckets])
-
-
-def key_is(table: Table) -> ColumnElement[bool]:
-    """The condition that a row has the key bound by `bound`."""
-    return and_(*(table.c[name] == bindparam(f"of_{name}") for name in _key_names(table)))
-
-
-def bound(table: Table, key: Key) -> dict[str, Any]:
-    """The bind parameters of `key_is`."""
-    return {f"of_{name}": value for name, value in zip(_key_names(table), key, strict=True)}
-
-
-def _key_names(table: Table) -> list[str]:
-    names = [column.name for column in table.primary_key]
-    return [name for name in names if name not in {"level", "bucket"}]
+            connection.execute(gone, [{**bound(key), "gone": bucket} for bucket in buckets])
 
 
 def _unversioned(page: bytes) -> bytes:

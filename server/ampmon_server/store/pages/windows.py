@@ -19,9 +19,9 @@ from sqlalchemy import Connection
 
 from ampmon_server.model.aggregates.merging import Cells, joined, picked
 from ampmon_server.store.engine.numbers import INTEGER_MAX
-from ampmon_server.store.engine.rows import insert_rows
+from ampmon_server.store.engine.rows import Key, insert_rows
 from ampmon_server.store.pages import ranges
-from ampmon_server.store.pages.pyramid import BITS, LEVELS, TOP, Key, Pyramid, steps_of
+from ampmon_server.store.pages.pyramid import BITS, LEVELS, TOP, Pyramid, steps_of
 from ampmon_server.store.pages.ranges import Range
 
 

@@ -20,7 +20,7 @@ from ampmon_server.model.series import GradientSeries, empty_gradients, join_sam
 from ampmon_server.store.alerts import alerts
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
-from ampmon_server.store.engine.rows import fetch
+from ampmon_server.store.engine.rows import bound, fetch
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.runs import events, runs
 from ampmon_server.store.samples import parameter_rollups, samples
@@ -183,7 +183,7 @@ def policy_of(connection: Connection, scaler: Scaler) -> ScalePolicy:
     """Return the scale policy that the newest attempt of a scaler reported."""
     header = headers.c
     columns = (header.scaler_type, header.device, header.layout, header.settings)
-    of = {"of": scaler.run_id, "stream": scaler.number}
+    of = bound((scaler.run_id, scaler.number))
     ((kind, device, layout, settings),) = fetch(connection, newest_header(*columns), of)
     return ScalePolicy(
         scaler_type=kind, device=device, layout=layout, **_finite(orjson.loads(settings))

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-from sqlalchemy import Connection, Delete, Select, Table, and_, bindparam, delete, select, update
+from sqlalchemy import Connection, Select, Table, bindparam, delete, select, update
+from sqlalchemy.sql.dml import ReturningDelete
 
 from ampmon.numerics.histogram import headroom_bits
 from ampmon_server.model.series import Ints, combine_shards
 from ampmon_server.store.engine.numbers import split
-from ampmon_server.store.engine.rows import fetch, insert_rows
+from ampmon_server.store.engine.rows import bound, fetch, insert_rows, of_attempt, of_stream
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample, Stack
 from ampmon_server.store.samples import totals
@@ -36,11 +37,7 @@ _AT_ONCE = 8
 _Place: TypeAlias = tuple[bytes, int, int]
 """run_id, stream and attempt. The blocks of one place do not overlap."""
 
-_KEEP_NEWEST = (
-    update(streams)
-    .where(streams.c.run_id == bindparam("of"), streams.c.stream == bindparam("number"))
-    .values(newest_sample=bindparam("newest"))
-)
+_KEEP_NEWEST = update(streams).where(of_stream(streams)).values(newest_sample=bindparam("newest"))
 _NEWEST = select(streams.c.newest_sample).where(
     streams.c.run_id == bindparam("of"), streams.c.stream.in_(bindparam("numbers", expanding=True))
 )
@@ -127,29 +124,18 @@ def _take(
 
     All blocks that overlap the steps are included, so that the blocks of an attempt never overlap.
     """
-    of: dict[str, Any] = dict(zip(("of", "number", "attempt"), place, strict=True))
-    of["wanted"] = wanted = _wanted(connection, table, of, steps)
-    if not wanted:
-        return []
-    ask = _statements(table)
-    data = [row[0] for row in fetch(connection, ask.data, of)]
-    connection.execute(ask.gone, of)
-    return data
-
-
-def _wanted(
-    connection: Connection, table: Table, of: Mapping[str, Any], steps: Sequence[int] | Ints
-) -> list[int]:
-    """The first steps of the blocks that `_take` removes."""
-    samples = len(steps)
-    wanted: list[int] = []
+    of = {**bound(place[:2]), "attempt": place[2]}
+    samples, wanted = len(steps), []
     for its_first, its_last, its_samples in _backwards(connection, table, of, int(steps[-1])):
         overlaps = its_last >= steps[0]
         if not overlaps and (its_samples > samples or its_samples + samples > SAMPLES_MAX):
             break
         wanted.append(its_first)
         samples += its_samples
-    return wanted
+    if not wanted:
+        return []
+    taken = connection.execute(_taking(table), {**of, "wanted": wanted}).all()
+    return [data for _, data in sorted(tuple(row) for row in taken)]
 
 
 def _backwards(
@@ -157,37 +143,28 @@ def _backwards(
 ) -> Iterator[tuple[int, int, int]]:
     """First step, last step and number of samples of the blocks that begin at or before ``last``, newest first."""
     while True:
-        some = fetch(connection, _statements(table).backwards, {**of, "last": last})
+        some = fetch(connection, _listing(table), {**of, "last": last})
         yield from some
         if len(some) < _AT_ONCE:
             return
         last = some[-1][0] - 1
 
 
-class _Statements(NamedTuple):
-    """Statements of one table: read the data of blocks, delete blocks, and list blocks backwards from a step."""
-
-    data: Select[Any]
-    gone: Delete
-    backwards: Select[Any]
+@lru_cache
+def _taking(table: Table) -> ReturningDelete[Any]:
+    of = table.c
+    wanted = of.first_step.in_(bindparam("wanted", expanding=True))
+    return delete(table).where(of_attempt(table), wanted).returning(of.first_step, of.data)
 
 
 @lru_cache
-def _statements(table: Table) -> _Statements:
+def _listing(table: Table) -> Select[Any]:
     of = table.c
-    place = and_(
-        of.run_id == bindparam("of"),
-        of.stream == bindparam("number"),
-        of.attempt == bindparam("attempt"),
-    )
-    wanted = and_(place, of.first_step.in_(bindparam("wanted", expanding=True)))
-    return _Statements(
-        select(of.data).where(wanted).order_by(of.first_step),
-        delete(table).where(wanted),
+    return (
         select(of.first_step, of.last_step, of.samples)
-        .where(place, of.first_step <= bindparam("last"))
+        .where(of_attempt(table), of.first_step <= bindparam("last"))
         .order_by(of.first_step.desc())
-        .limit(_AT_ONCE),
+        .limit(_AT_ONCE)
     )
 
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, select
 
 from ampmon import wire
 from ampmon.numerics.histogram import Statistics, headroom_bits
 from ampmon_server.model.series import Floats, ModuleSample
 from ampmon_server.store.engine.numbers import INTEGER_MAX, split_named
-from ampmon_server.store.engine.rows import fetch
+from ampmon_server.store.engine.rows import fetch, of_stream
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.samples.parameters import counts_of
-from ampmon_server.store.samples.samples import current_samples
+from ampmon_server.store.samples.samples import newest_of
 from ampmon_server.store.schema.tables import headers, module_blocks
 from ampmon_server.store.streams.attempts import world_sizes
 from ampmon_server.store.streams.scalers import Scaler, StreamSource, unpack_modules
@@ -72,20 +72,9 @@ class _Shard:
     modules: Sequence[wire.Module]
 
 
-_BLOCKS = module_blocks.c
-_LAST_BEFORE = (
-    select(_BLOCKS.first_step, _BLOCKS.data)
-    .where(
-        _BLOCKS.run_id == bindparam("of"),
-        _BLOCKS.stream == bindparam("number"),
-        _BLOCKS.attempt == bindparam("attempt"),
-        _BLOCKS.first_step < bindparam("stop"),
-        _BLOCKS.last_step >= bindparam("start"),
-    )
-    .order_by(_BLOCKS.first_step.desc())
-    .limit(1)
+_HEADERS = select(headers.c.attempt, headers.c.layout, headers.c.modules).where(
+    of_stream(headers), headers.c.modules.is_not(None)
 )
-"""Selects the newest block that overlaps the range: its first step and its packed data."""
 
 
 def read_newest(
@@ -116,36 +105,13 @@ def read_newest(
 
 def _newest(connection: Connection, source: StreamSource, start: int, stop: int) -> _Shard | None:
     """The newest sample of a stream that no later attempt supersedes."""
-    table = headers.c
-    held = connection.execute(
-        select(table.attempt, table.layout, table.modules).where(
-            table.run_id == source.run_id,
-            table.stream == source.number,
-            table.modules.is_not(None),
-        )
-    )
-    found = [
-        _Shard(source.rank, attempt, layout == "sharded", sample, unpack_modules(modules))
-        for attempt, layout, modules in held.all()
-        if (sample := _newest_of(connection, source, attempt, (start, stop))) is not None
-    ]
+    found = []
+    for attempt, layout, modules in fetch(connection, _HEADERS, source.bound):
+        sample = newest_of(connection, module_blocks, source, attempt, (start, stop))
+        if sample is not None:
+            of = source.rank, attempt, layout == "sharded"
+            found.append(_Shard(*of, sample, unpack_modules(modules)))
     return max(found, key=lambda shard: shard.sample.step, default=None)
-
-
-def _newest_of(
-    connection: Connection, source: StreamSource, attempt: int, within: tuple[int, int]
-) -> Sample | None:
-    start, stop = within
-    asked = {**source.bound, "attempt": attempt, "start": start}
-    # The blocks of one attempt do not overlap. Read one at a time: the first nearly always has a sample.
-    while rows := fetch(connection, _LAST_BEFORE, {**asked, "stop": stop}):
-        ((first_step, data),) = rows
-        found = current_samples(connection, source, data, attempt)
-        samples = [each for each in found if start <= each.step < stop]
-        if samples:
-            return samples[-1]
-        stop = first_step
-    return None
 
 
 def _together(shards: Sequence[_Shard]) -> ModuleSample:

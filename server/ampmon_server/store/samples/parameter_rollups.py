@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
-from sqlalchemy import Connection, bindparam, delete, select
+from sqlalchemy import Connection, delete, select
 
 from ampmon.numerics.sampling_error import elements_of, sampling_weight
 from ampmon_server.model.aggregates import parameters as of_parameters
@@ -23,7 +23,7 @@ from ampmon_server.model.parameter_statistics import ColumnOf
 from ampmon_server.model.series import Ints
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.numbers import INTEGER_MAX
-from ampmon_server.store.engine.rows import fetch, insert_rows
+from ampmon_server.store.engine.rows import bound, fetch, insert_rows, of_stream
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.windows import FEW, Stretch, WindowedSeries
 from ampmon_server.store.samples.parameter_packing import ParameterPart, ParameterPyramid
@@ -53,9 +53,7 @@ _FIRST_MOST, _EACH_MOST = 2048, (32, 192, 448)
 _names_decoder = msgspec.msgpack.Decoder(list[str])
 
 _NAMES = select(parameter_rollups.c.data).where(
-    parameter_rollups.c.run_id == bindparam("of"),
-    parameter_rollups.c.stream == bindparam("number"),
-    parameter_rollups.c.level == 0,
+    of_stream(parameter_rollups), parameter_rollups.c.level == 0
 )
 """Selects the page with the names of a stream's parameters."""
 
@@ -329,7 +327,7 @@ class Sizes(NamedTuple):
 def sizes(connection: Connection, run_id: bytes, stream: int) -> Sizes:
     """The sizes in the header of the newest attempt."""
     newest = newest_header(headers.c.parameters, headers.c.sample)
-    for parameters, sample in fetch(connection, newest, {"of": run_id, "stream": stream}):
+    for parameters, sample in fetch(connection, newest, bound((run_id, stream))):
         return Sizes({each.name: each.numel for each in unpack_parameters(parameters)}, sample)
     return Sizes({}, None)
 

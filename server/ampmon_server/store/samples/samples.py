@@ -29,10 +29,11 @@ from ampmon_server.model.series import (
 )
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX
-from ampmon_server.store.engine.rows import fetch
+from ampmon_server.store.engine.rows import fetch, of_attempt, of_stream
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.pages.pyramid import Pyramid
+from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.samples import totals
 from ampmon_server.store.samples.totals import Samples
@@ -62,21 +63,18 @@ def reading(table: Table, overlaid: bool, cut: bool = False) -> Select[Any]:
     never resumed, no block before the first of these is read. The statement is cached because building it takes longer
     than running it.
     """
-    of, earlier = table.c, table.alias().c
+    of, earlier = table.c, table.alias()
     first = bindparam("first", type_=BigInteger)
     data = func.substr(of.data, 1, bindparam("most", type_=Integer)) if cut else of.data
     statement = (
         select(data, of.attempt)
-        .where(of.run_id == bindparam("of"), of.stream == bindparam("number"))
-        .where(of.first_step < bindparam("stop"), of.last_step >= first)
+        .where(of_stream(table), of.first_step < bindparam("stop"), of.last_step >= first)
         .order_by(of.first_step, of.attempt)
     )
     if overlaid:
         return statement
-    begins = select(func.max(earlier.first_step)).where(
-        earlier.run_id == bindparam("of"),
-        earlier.stream == bindparam("number"),
-        earlier.first_step <= first,
+    begins = select(func.max(earlier.c.first_step)).where(
+        of_stream(earlier), earlier.c.first_step <= first
     )
     return statement.where(of.first_step >= func.coalesce(begins.scalar_subquery(), 0))
 
@@ -189,25 +187,42 @@ def _newest_common(steps: Sequence[Samples], counts: Ints) -> tuple[int, int] | 
 
 def _shard(connection: Connection, source: StreamSource, step: int, attempts: Samples) -> Shard:
     attempt = int(attempts[-1])
-    table = gradient_blocks.c
-    data = connection.scalar(
-        select(table.data)
-        .where(
-            table.run_id == source.run_id,
-            table.stream == source.number,
-            table.attempt == attempt,
-            table.first_step <= step,
-        )
-        .order_by(table.first_step.desc())
-        .limit(1)
-    )
+    sample = newest_of(connection, gradient_blocks, source, attempt, (step, step + 1))
     header = packed_header(connection, source, attempt)
-    if data is None or header is None:
+    if sample is None or header is None:
         raise NotFound(f"The sample at step {step} is no longer stored.")
-    samples = packing.stack_from_bytes(data).samples()
-    sample = next(each for each in samples if each.step == step)
     parameters, looked_at = header
     return Shard(source.rank, sample, unpack_parameters(parameters), looked_at)
+
+
+@lru_cache
+def _last_before(table: Table) -> Select[Any]:
+    """Select the newest block of an attempt that overlaps a range: its first step and its packed data."""
+    of = table.c
+    return (
+        select(of.first_step, of.data)
+        .where(of_attempt(table))
+        .where(of.first_step < bindparam("stop"), of.last_step >= bindparam("start"))
+        .order_by(of.first_step.desc())
+        .limit(1)
+    )
+
+
+def newest_of(
+    connection: Connection, table: Table, source: StreamSource, attempt: int, within: Range
+) -> Sample | None:
+    """An attempt's newest sample in ``table`` with ``start`` <= step < ``stop`` that no later attempt supersedes."""
+    start, stop = within
+    asked = {**source.bound, "attempt": attempt, "start": start}
+    # The blocks of one attempt do not overlap. Read one at a time: the first nearly always has a sample.
+    while rows := fetch(connection, _last_before(table), {**asked, "stop": stop}):
+        ((first_step, data),) = rows
+        found = current_samples(connection, source, data, attempt)
+        samples = [each for each in found if start <= each.step < stop]
+        if samples:
+            return samples[-1]
+        stop = first_step
+    return None
 
 
 def current_samples(

@@ -16,7 +16,7 @@ from ampmon import wire
 from ampmon_server.model.series import Flags, Ints
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX
-from ampmon_server.store.engine.rows import fetch
+from ampmon_server.store.engine.rows import bound, fetch, of_attempt, of_stream
 from ampmon_server.store.pages.packing import compress, decompress
 from ampmon_server.store.pages.pages import edge_of
 from ampmon_server.store.schema.tables import headers, ledger, runs, streams
@@ -49,11 +49,7 @@ def numel(parameters: bytes) -> Ints:
     )
 
 
-_HEADER = select(headers.c.parameters, headers.c.sample).where(
-    headers.c.run_id == bindparam("of"),
-    headers.c.stream == bindparam("number"),
-    headers.c.attempt == bindparam("attempt"),
-)
+_HEADER = select(headers.c.parameters, headers.c.sample).where(of_attempt(headers))
 
 
 def packed_header(
@@ -74,14 +70,9 @@ def parameters_of(
 
 @lru_cache
 def newest_header(*columns: ColumnElement[Any]) -> Select[Any]:
-    """Select columns of the newest header of the stream ``stream`` of the run ``of``. Both are bind parameters."""
-    header = headers.c
-    return (
-        select(*columns)
-        .where(header.run_id == bindparam("of"), header.stream == bindparam("stream"))
-        .order_by(header.attempt.desc())
-        .limit(1)
-    )
+    """Select columns of a stream's newest header."""
+    newest = select(*columns).where(of_stream(headers)).order_by(headers.c.attempt.desc())
+    return newest.limit(1)
 
 
 COLUMNS = (
@@ -160,8 +151,8 @@ class StreamSource:
 
     @property
     def bound(self) -> dict[str, Any]:
-        """The key as the bind parameters ``of`` and ``number``."""
-        return {"of": self.run_id, "number": self.number}
+        """The key as bind parameters."""
+        return bound(self.key)
 
     @property
     def edge(self) -> int:
@@ -338,8 +329,7 @@ def not_superseded(
 
 
 _REDONE = select(ledger.c.attempt, ledger.c.first_step, ledger.c.last_step).where(
-    ledger.c.run_id == bindparam("of"),
-    ledger.c.stream == bindparam("number"),
+    of_stream(ledger),
     ledger.c.attempt > bindparam("attempt"),
     ledger.c.first_step <= bindparam("last"),
     ledger.c.last_step >= bindparam("first"),

@@ -19,7 +19,7 @@ from ampmon_server.model.aggregates import scalars as cells_of
 from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.model.aggregates.scalars import LAYOUT, ROWS, Rows
 from ampmon_server.store.engine.numbers import INTEGER_MAX, split
-from ampmon_server.store.engine.rows import fetch
+from ampmon_server.store.engine.rows import fetch, of_stream
 from ampmon_server.store.pages.pages import PAGE_BITS, PagedSeries, Tails, last_of_each_step
 from ampmon_server.store.pages.pyramid import TOP, Pyramid
 from ampmon_server.store.pages.ranges import Range
@@ -53,26 +53,22 @@ PAGES = PagedSeries(scalar_pages, ROWS, _page_summary, replaces=True)
 """By run, stream and name."""
 
 
-_OF = scalar_pages.c.run_id == bindparam("of"), scalar_pages.c.stream == bindparam("number")
+_OF = of_stream(scalar_pages)
 
 
 def _names() -> CTE:
     """Every name, and a null. Steps from name to name in the index, because there are few names but many pages."""
     name = scalar_pages.c.name
-    found = select(func.min(name).label("name")).where(*_OF).cte("found", recursive=True)
-    following = select(func.min(name)).where(*_OF, name > found.c.name).scalar_subquery()
+    found = select(func.min(name).label("name")).where(_OF).cte("found", recursive=True)
+    following = select(func.min(name)).where(_OF, name > found.c.name).scalar_subquery()
     return found.union_all(select(following).where(found.c.name.is_not(None)))
 
 
 _FOUND = _names().c.name
-_NEWEST_PAGE = scalar_pages.alias("newest").c
+_NEWEST_PAGE = scalar_pages.alias("newest")
 _NEWEST = (
-    select(func.max(_NEWEST_PAGE.bucket))
-    .where(
-        _NEWEST_PAGE.run_id == bindparam("of"),
-        _NEWEST_PAGE.stream == bindparam("number"),
-        _NEWEST_PAGE.name == _FOUND,
-    )
+    select(func.max(_NEWEST_PAGE.c.bucket))
+    .where(of_stream(_NEWEST_PAGE), _NEWEST_PAGE.c.name == _FOUND)
     .scalar_subquery()
 )
 _NAMING = select(_FOUND, _NEWEST).where(_FOUND.is_not(None)).order_by(_FOUND)
@@ -80,7 +76,7 @@ _NAMING = select(_FOUND, _NEWEST).where(_FOUND.is_not(None)).order_by(_FOUND)
 _PAGED_WITHIN = select(_FOUND, _NEWEST).where(
     select(scalar_pages.c.bucket)
     .where(
-        *_OF,
+        _OF,
         scalar_pages.c.name == _FOUND,
         scalar_pages.c.bucket.between(bindparam("low"), bindparam("high")),
     )
@@ -89,15 +85,14 @@ _PAGED_WITHIN = select(_FOUND, _NEWEST).where(
 """Like `_NAMING`, but only names that have a page numbered ``low`` to ``high``."""
 _READING_NEWEST = (
     select(scalar_pages.c.name, scalar_pages.c.bucket, scalar_pages.c.data)
-    .where(*_OF, scalar_pages.c.name == _FOUND, scalar_pages.c.bucket == _NEWEST)
+    .where(_OF, scalar_pages.c.name == _FOUND, scalar_pages.c.bucket == _NEWEST)
     .order_by(scalar_pages.c.name)
 )
 """Selects every name, and its newest page."""
 _READING_TOPS = (
     select(scalar_rollups.c.name, scalar_rollups.c.data)
     .where(
-        scalar_rollups.c.run_id == bindparam("of"),
-        scalar_rollups.c.stream == bindparam("number"),
+        of_stream(scalar_rollups),
         scalar_rollups.c.name.in_(bindparam("names", expanding=True)),
         scalar_rollups.c.level == TOP,
     )
@@ -159,7 +154,7 @@ def supersede(connection: Connection, source: StreamSource, attempt: int, within
 def series(connection: Connection, source: StreamSource, name: str) -> WindowedSeries:
     """The values of a name. Without a page, only cells before the stream's ``rows_from`` exist."""
     newest = PAGES.preceding(connection, (*source.key, name), INTEGER_MAX + 1)
-    edge = source.rows_from if newest is None else newest << PAGE_BITS
+    edge = source.rows_from if newest is None else newest
     return _series(connection, source, name, edge, edge)
 
 
@@ -174,14 +169,8 @@ def _series(
         partial(read_cells, connection, source, name),
         min(source.rows_from, sealed),
         edge,
-        partial(next_step, connection, source, name),
+        partial(PAGES.following, connection, (*source.key, name)),
     )
-
-
-def next_step(connection: Connection, source: StreamSource, name: str, step: int) -> int | None:
-    """The first step at or after ``step`` that may have a value."""
-    number = PAGES.following(connection, (*source.key, name), step)
-    return None if number is None else max(step, number << PAGE_BITS)
 
 
 def read_rows(

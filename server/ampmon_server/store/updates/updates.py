@@ -96,8 +96,7 @@ def next_step(connection: Connection, scaler: Scaler, step: int) -> int | None:
         for source in scaler.sources
         if source.last_step is not None and source.last_step >= step
     ]
-    first = min((number for number in found if number is not None), default=None)
-    return None if first is None else max(step, first << PAGE_BITS)
+    return min((first for first in found if first is not None), default=None)
 
 
 def _read(connection: Connection, scaler: Scaler, first: int, last: int) -> Rows:
