@@ -21,6 +21,7 @@ from ampmon_server.store.pages.pyramid import LEVELS
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.schema.tables import scalar_pages, scalar_rollups
 from ampmon_server.store.streams import scalers
+from ampmon_server.store.streams.scalers import sources
 from ampmon_server.store.updates import logged, scalars
 from ampmon_server.store.updates.scalars import SCALARS
 from batches import START, Trainer
@@ -160,7 +161,7 @@ def test_cells_of_an_older_schema_are_made_from_rows(store: Store) -> None:
     with engine.writing(store._engine) as connection:
         before = connection.execute(pages).all()
         connection.execute(scalar_rollups.delete())
-        (of,) = logged.sources(connection, trainer.run_id, 0)
+        (of,) = sources(connection, trainer.run_id.bytes, 0)
         for name in scalars.names_of(connection, of):
             scalars.series(connection, of, name).roll_up(0, INTEGER_MAX)
         assert connection.execute(pages).all() == before

@@ -25,8 +25,7 @@ from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import WindowedSeries
 from ampmon_server.store.samples import parameter_rollups, samples
 from ampmon_server.store.schema import tables
-from ampmon_server.store.schema.tables import streams
-from ampmon_server.store.streams.scalers import COLUMNS, StreamSource, scalers_of
+from ampmon_server.store.streams.scalers import scalers_of, sources
 from ampmon_server.store.updates import scalars, updates
 
 
@@ -105,8 +104,7 @@ def _parameters(connection: Connection, run_id: bytes) -> Named:
 
 
 def _scalars(connection: Connection, run_id: bytes) -> Named:
-    statement = select(*COLUMNS).where(streams.c.run_id == run_id)
-    sources = {row[1]: StreamSource(*row) for row in connection.execute(statement)}
+    of = {source.number: source for source in sources(connection, run_id)}
     named = {
         (stream, name)
         for held in (tables.scalar_pages.c, tables.scalar_rollups.c)
@@ -115,9 +113,11 @@ def _scalars(connection: Connection, run_id: bytes) -> Named:
         )
     }
     for stream, name in sorted(named):
-        if stream in sources:  # the check of streams reports the others
-            found = scalars.series(connection, sources[stream], name)
-            yield f"scalar {name!r} of stream {stream}", found
+        if stream in of:  # the check of streams reports the others
+            yield (
+                f"scalar {name!r} of stream {stream}",
+                scalars.series(connection, of[stream], name),
+            )
 
 
 SERIES: dict[Table, Callable[[Connection, bytes], Named]] = {

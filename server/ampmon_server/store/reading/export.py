@@ -14,8 +14,7 @@ from ampmon_server.store.engine import engine
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.samples.samples import current_samples
 from ampmon_server.store.schema.tables import gradient_blocks
-from ampmon_server.store.streams import scalers
-from ampmon_server.store.streams.scalers import StreamSource, parameters_of
+from ampmon_server.store.streams.scalers import StreamSource, parameters_of, scalers_of
 
 
 _BLOCKS = 4
@@ -35,10 +34,9 @@ class ExportedSample(NamedTuple):
 def read_samples(database: Engine, run_id: UUID) -> Iterator[ExportedSample]:
     """Yield every sample that no later attempt did again, by scaler, then rank, then step. Raises NotFound."""
     with engine.reading(database) as connection:
-        runs = scalers.find(connection, run_id, None)
         found = [
             (scaler.name, source)
-            for scaler in scalers.scalers_of(connection, runs.run_id)
+            for scaler in scalers_of(connection, run_id.bytes)
             for source in scaler.sources
             if source.sampled
         ]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -234,55 +233,84 @@ class Scaler:
         return replace(self, sources=tuple(cut))
 
 
-_STREAM = (*COLUMNS, func.count() > 1, func.min(headers.c.exact) == 1)
-"""All fields of `StreamSource` that are stored. The last is null without a header."""
+_EXACT = select(func.min(headers.c.exact)).where(
+    headers.c.run_id == bindparam("of"), headers.c.stream == streams.c.stream
+)
+_SCALER = streams.alias()
 
-_ITS_HEADERS = (headers.c.run_id == streams.c.run_id) & (headers.c.stream == streams.c.stream)
+
+@lru_cache
+def _finding(which: Literal["all", "one", "first", "alike"]) -> Select[Any]:
+    """Select whether a run is disabled, and all stored fields of `StreamSource`: of the run's streams, by rank.
+
+    These are all of them, the ``one`` with a ``number``, or those of the ``first`` scaler or of that stream's scaler.
+    Without any, there is one row with nulls for its fields.
+    """
+    run, table, scaler = runs.c, streams.c, _SCALER.c
+    of = table.run_id == run.run_id
+    if which == "one":
+        of &= table.stream == bindparam("number")
+    elif which != "all":
+        chosen = select(scaler.scaler).where(scaler.run_id == bindparam("of"), scaler.scaler != "")
+        if which == "alike":
+            chosen = chosen.where(scaler.stream == bindparam("number"))
+        of &= table.scaler == chosen.order_by(scaler.stream).limit(1).scalar_subquery()
+    return (
+        select(run.disabled, *COLUMNS, run.attempts > 1, _EXACT.scalar_subquery())
+        .outerjoin_from(runs, streams, of)
+        .where(run.run_id == bindparam("of"), run.deleted == 0)
+        .order_by(table.rank, table.stream)
+    )
+
+
+def _found(
+    connection: Connection,
+    run_id: bytes,
+    which: Literal["all", "one", "first", "alike"],
+    stream: int | None = None,
+) -> tuple[bool, list[StreamSource]]:
+    """Whether a run is disabled, and some of its streams. Raises NotFound for an unknown run or ``stream``."""
+    asked = {"of": run_id} if stream is None else bound((run_id, stream))
+    found = fetch(connection, _finding(which), asked)
+    if not found:
+        raise NotFound(f"There is no run {UUID(bytes=run_id)}.")
+    sources = [
+        StreamSource(*fields, bool(overlaid), bool(exact))
+        for _, *fields, overlaid, exact in found
+        if fields[0] is not None
+    ]
+    if stream is not None and not sources:
+        raise NotFound(f"Run {UUID(bytes=run_id)} has no stream {stream}.")
+    return bool(found[0][0]), sources
 
 
 def find(connection: Connection, run_id: UUID, stream: int | None) -> Scaler:
     """The scaler of a stream, or the run's first scaler. Raises NotFound for an unknown run or stream."""
-    asked = {"of": run_id.bytes} | ({} if stream is None else {"stream": stream})
-    found = fetch(connection, _finding(alone=stream is not None), asked)
-    if not found:
-        raise NotFound(f"There is no run {run_id}.")
-    disabled = bool(found[0][0])
-    of = tuple(_source(row) for _, *row in found if row[-1] is not None)
-    if not of and stream is not None:
-        raise NotFound(f"Run {run_id} has no stream {stream}.")
-    return Scaler(run_id.bytes, of[0].scaler if of else "", of, disabled)
+    which: Literal["first", "alike"] = "first" if stream is None else "alike"
+    disabled, of = _found(connection, run_id.bytes, which, stream)
+    return Scaler(run_id.bytes, of[0].scaler if of else "", tuple(of), disabled)
 
 
-@lru_cache
-def _finding(*, alone: bool) -> Select[Any]:
-    """Select whether a run is disabled, and `_STREAM` of each stream of a scaler, the lowest rank first.
-
-    The scaler is that of a ``stream`` (``alone``), or the run's first. Without one, the columns of a stream are null.
-    """
-    run, table, one = runs.c, streams.c, streams.alias().c
-    chosen = select(one.scaler).where(one.run_id == bindparam("of"), one.scaler != "")
-    if alone:
-        chosen = chosen.where(one.stream == bindparam("stream"))
-    name = chosen.order_by(one.stream).limit(1).scalar_subquery()
-    return (
-        select(run.disabled, *_STREAM)
-        .outerjoin_from(runs, streams, (table.run_id == run.run_id) & (table.scaler == name))
-        .outerjoin(headers, _ITS_HEADERS)  # an inner join in an outer one would read all runs
-        .where(run.run_id == bindparam("of"), run.deleted == 0)
-        .group_by(run.disabled, *COLUMNS)
-        .order_by(table.rank)
-    )
+def sources(connection: Connection, run_id: bytes, stream: int | None = None) -> list[StreamSource]:
+    """The streams of a run, or the requested one. Raises NotFound."""
+    return _found(connection, run_id, "all" if stream is None else "one", stream)[1]
 
 
-def _source(row: Sequence[Any]) -> StreamSource:
-    *fields, overlaid, exact = row
-    return StreamSource(*[*fields, bool(overlaid), bool(exact)])
+def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:
+    """The scalers of a run, over all of its ranks. Raises NotFound."""
+    found: dict[str, list[StreamSource]] = {}
+    disabled, of = _found(connection, run_id, "all")
+    for source in of:
+        if source.scaler:
+            found.setdefault(source.scaler, []).append(source)
+    # A database may sort by its locale.
+    return [Scaler(run_id, name, tuple(found[name]), disabled) for name in sorted(found)]
 
 
 _SHARDED = (
     select(headers.c.attempt)
     .distinct()
-    .join(streams, _ITS_HEADERS)
+    .join(streams, (headers.c.run_id == streams.c.run_id) & (headers.c.stream == streams.c.stream))
     .where(
         streams.c.run_id == bindparam("of"),
         streams.c.scaler == bindparam("name"),
@@ -347,23 +375,3 @@ def current(connection: Connection, source: StreamSource, steps: Ints, attempts:
     for attempt, first, last in fetch(connection, _REDONE, asked):
         keep &= (attempts >= attempt) | (steps < first) | (steps > last)
     return keep
-
-
-_ALL = (
-    select(*_STREAM)
-    .join_from(streams, headers, _ITS_HEADERS)
-    .where(streams.c.run_id == bindparam("of"), streams.c.scaler != "")
-    .group_by(*COLUMNS)
-    .order_by(streams.c.rank)
-)
-
-
-def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:
-    """The scalers of a run, over all of its ranks."""
-    found: dict[str, list[StreamSource]] = {}
-    for source in map(_source, fetch(connection, _ALL, {"of": run_id})):
-        found.setdefault(source.scaler, []).append(source)
-    return [
-        Scaler(run_id, name, tuple(found[name]), disabled=False)
-        for name in sorted(found)  # a database may sort by its locale
-    ]

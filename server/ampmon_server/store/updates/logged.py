@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 from uuid import UUID
 
 import numpy as np
-from sqlalchemy import Connection, Select, bindparam, select
+from sqlalchemy import Connection
 
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.scalars import not_finite
 from ampmon_server.model.series import Ints, UserSteps
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX, split_named
-from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import WHOLE, Stretch, WindowedSeries
-from ampmon_server.store.schema.tables import runs, streams
-from ampmon_server.store.streams.scalers import COLUMNS, Scaler, StreamSource
+from ampmon_server.store.streams.scalers import Scaler, StreamSource, sources
 from ampmon_server.store.updates import scalars
 
 
@@ -78,7 +75,7 @@ def names(connection: Connection, run_id: UUID, *, stream: int | None = None) ->
     """The logged names in order, each with its newest value, of one stream or of all. Raises NotFound."""
     found = [
         _name(source, name, cells)
-        for source in sources(connection, run_id, stream)
+        for source in sources(connection, run_id.bytes, stream)
         for name, cells in scalars.summaries(connection, source).items()
     ]
     return sorted(found, key=lambda each: (each.name, each.rank, int(each.stream)))
@@ -156,39 +153,12 @@ def _holder(
     columns: int = 0,
 ) -> tuple[StreamSource, Cells]:
     """The first stream that has a value of a name that is not superseded, and its cells in a stretch."""
-    for source in sources(connection, run_id, stream):
+    for source in sources(connection, run_id.bytes, stream):
         series = scalars.series(connection, source, name)
         found = series.window(stretch, columns)
         if len(found) or len(series.window(WHOLE, columns=0)):
             return source, found
     raise NotFound(f"Run {run_id} has no logged value {name!r}.")
-
-
-def sources(connection: Connection, run_id: UUID, stream: int | None) -> list[StreamSource]:
-    """The streams of a run, or the requested one. Raises NotFound."""
-    asked = {"of": run_id.bytes} | ({} if stream is None else {"stream": stream})
-    found = fetch(connection, _finding(alone=stream is not None), asked)
-    if not found:
-        raise NotFound(f"There is no run {run_id}.")
-    known = [(attempts, row) for attempts, *row in found if row[0] is not None]
-    if stream is not None and not known:
-        raise NotFound(f"Run {run_id} has no stream {stream}.")
-    return [replace(StreamSource(*row), overlaid=attempts > 1) for attempts, row in known]
-
-
-@lru_cache
-def _finding(*, alone: bool) -> Select[Any]:
-    """Select the number of starts of a run, and `COLUMNS` of each stream or of one (``alone``), null without any."""
-    run, table = runs.c, streams.c
-    of = table.run_id == run.run_id
-    if alone:
-        of &= table.stream == bindparam("stream")
-    return (
-        select(run.attempts, *COLUMNS)
-        .outerjoin_from(runs, streams, of)
-        .where(run.run_id == bindparam("of"), run.deleted == 0)
-        .order_by(table.rank, table.stream)
-    )
 
 
 def stretch_of(
