@@ -15,14 +15,15 @@ from ampmon import wire
 from ampmon_server.model.aggregates import gradients
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import empty
-from ampmon_server.model.series import Resume, UserSteps
+from ampmon_server.model.scale_policy import ScalePolicy
+from ampmon_server.model.series import ModuleSample, ParameterSample, Resume, UserSteps
 from ampmon_server.settings import Settings
 from ampmon_server.store.access import AccessCalls
 from ampmon_server.store.admin.notices import PostgresNotices
 from ampmon_server.store.admin.prune import PruneCalls
 from ampmon_server.store.engine import engine, opening
 from ampmon_server.store.engine.engine import reads, writes
-from ampmon_server.store.engine.errors import Unusable
+from ampmon_server.store.engine.errors import NotFound, Unusable
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.forwarding import Forwarding
 from ampmon_server.store.ingest.ingest import (
@@ -35,18 +36,19 @@ from ampmon_server.store.ingest.ingest import (
     ingest_together,
 )
 from ampmon_server.store.pages.recent import MOST, Recent
-from ampmon_server.store.pages.windows import Stretch
+from ampmon_server.store.pages.windows import WHOLE, Stretch
 from ampmon_server.store.reading import columns, export
 from ampmon_server.store.reading.alarms import AlertCalls
 from ampmon_server.store.reading.export import ExportedSample
-from ampmon_server.store.reading.sampled_reads import SampledReads
-from ampmon_server.store.runs import cases, events, listing, runs
+from ampmon_server.store.runs import cases, listing, runs
 from ampmon_server.store.runs.runs import Identity, Summary
-from ampmon_server.store.samples import samples
+from ampmon_server.store.samples import modules, parameter_rollups, parameters, samples
+from ampmon_server.store.samples.parameter_rollups import ParameterSeries, PartOf, whole
+from ampmon_server.store.samples.parameters import ALL, ParameterQuery
 from ampmon_server.store.schema import migrations
 from ampmon_server.store.streams import scalers, state
 from ampmon_server.store.streams.scalers import Scaler
-from ampmon_server.store.updates import logged, ranks, reports, skips, sparklines, updates
+from ampmon_server.store.updates import events, logged, ranks, skips, sparklines, updates
 from ampmon_server.store.updates.logged import Axis
 
 
@@ -64,7 +66,90 @@ class ScalerSeries:
     """The range, and if it is one of time, the steps of its samples. None if it is of steps that are not known."""
 
 
-class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
+def policy(connection: Connection, run_id: UUID, *, stream: int | None = None) -> ScalePolicy:
+    """Return the scale policy of a scaler and how the script created it. Raises NotFound."""
+    return cases.policy_of(connection, scalers.find(connection, run_id, stream))
+
+
+def scaler_name(connection: Connection, run_id: UUID, *, stream: int | None = None) -> str:
+    """Return the name of a stream's scaler, or of the run's first scaler. Raises NotFound."""
+    return scalers.find(connection, run_id, stream).name
+
+
+def sampled_parameters(
+    connection: Connection,
+    run_id: UUID,
+    *,
+    stream: int | None = None,
+    step: int = INTEGER_MAX,
+    page: ParameterQuery = ALL,
+) -> parameters.SampledUpdate:
+    """Return a page of the parameters of the newest sample at or before ``step``. Raises NotFound."""
+    scaler = scalers.find(connection, run_id, stream)
+    return parameters.rows_of(samples.read_newest(connection, scaler, step), page)
+
+
+def parameter_sample(
+    connection: Connection,
+    run_id: UUID,
+    name: str,
+    *,
+    stream: int | None = None,
+    start: int = 0,
+    stop: int = INTEGER_MAX + 1,
+    by: Axis = "step",
+) -> ParameterSample | None:
+    """Return a parameter at the newest sample with ``start`` <= x < ``stop``.
+
+    Return None if there is no such sample or the parameter is not in it. Raises NotFound for an unknown run or stream.
+    """
+    scaler = scalers.find(connection, run_id, stream)
+    first, after = _steps(connection, scaler, start, stop, by)
+    try:
+        shards = samples.read_newest(connection, scaler, after - 1)
+    except NotFound:
+        return None
+    return parameters.sample_of(shards, name) if shards[0].sample.step >= first else None
+
+
+def sampled_modules(
+    connection: Connection, run_id: UUID, *, stream: int | None = None, step: int = INTEGER_MAX
+) -> modules.SampledModules:
+    """Return the modules of the newest activation sample at or before ``step``. Raises NotFound."""
+    sample, _ = activations(connection, run_id, stream=stream, stop=step + 1)
+    if sample is None:
+        raise NotFound(f"No activation sample at or before step {step} is stored.")
+    return modules.rows_of(sample)
+
+
+def activations(
+    connection: Connection,
+    run_id: UUID,
+    *,
+    stream: int | None = None,
+    start: int = 0,
+    stop: int = INTEGER_MAX + 1,
+    by: Axis = "step",
+) -> tuple[ModuleSample | None, bool]:
+    """Return the newest activation sample with ``start`` <= x < ``stop``, and whether the scaler is disabled.
+
+    Raises NotFound for an unknown run or stream.
+    """
+    scaler = scalers.find(connection, run_id, stream)
+    first, after = _steps(connection, scaler, start, stop, by)
+    sample = modules.read_newest(connection, scaler, start=first, stop=after)
+    return sample, scaler.disabled
+
+
+def _steps(
+    connection: Connection, scaler: Scaler, start: int, stop: int, by: Axis
+) -> tuple[int, int]:
+    """The steps with ``start`` <= x < ``stop``, end excluded; (0, 0) if there are none."""
+    found = logged.stretch_of(connection, scaler, start=start, stop=stop, by=by)
+    return (0, 0) if found is None else updates.steps(connection, scaler, found[0])
+
+
+class Store(AccessCalls, AlertCalls, Forwarding, PruneCalls):
     """A database with the current schema. Reads may come from any thread, writes from one thread at a time.
 
     Every call may raise Busy. If the database is `shared`, several threads may write at once.
@@ -154,6 +239,12 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
     skips = reads(skips.read)
     ranks = reads(ranks.beside)
     events = reads(events.read)
+    policy = reads(policy)
+    scaler_name = reads(scaler_name)
+    parameter_sample = reads(parameter_sample)
+    activations = reads(activations)
+    parameters = reads(sampled_parameters)
+    modules = reads(sampled_modules)
 
     def run(self, run_id: UUID) -> tuple[Summary, Identity]:
         """Return the summary and identity of a run. Raises NotFound."""
@@ -204,6 +295,24 @@ class Store(SampledReads, AccessCalls, AlertCalls, Forwarding, PruneCalls):
         # Wait for the other thread without a connection: ingest needs one too, and there are few.
         return self._recent.get(key, read)
 
+    def parameter_series(
+        self,
+        run_id: UUID,
+        stretch: Stretch | None = WHOLE,
+        *,
+        stream: int | None = None,
+        columns: int = 125,
+        part_of: PartOf = whole,
+    ) -> ParameterSeries:
+        """Return the gradients of each parameter in a stretch, in enough cells to fill ``columns``; none without one.
+
+        ``part_of`` selects parameters and fields; by default all. Of sharded gradients, return the shard of the stream,
+        or without a stream, of the lowest rank. Raises NotFound.
+        """
+        with engine.reading(self._engine) as connection:
+            scaler = scalers.find(connection, run_id, stream)
+            return parameter_rollups.read(connection, scaler, stream, stretch, columns, part_of)
+
     def _series(
         self, connection: Connection, version: object, asked: _AskedSeries, sampled: bool
     ) -> ScalerSeries:
@@ -243,5 +352,5 @@ def _updates(connection: Connection, asked: _AskedSeries) -> ScalerSeries:
         cells, sampled = ranks.window(connection, scaler, rank, stretch)
     for each in (cells, sampled):
         each.flags.writeable = False
-    resumes = reports.resumes(connection, scaler)
+    resumes = events.resumes(connection, scaler)
     return ScalerSeries(cells, sampled, scaler, user, resumes, stretch)

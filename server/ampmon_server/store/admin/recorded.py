@@ -33,7 +33,8 @@ from ampmon_server.store.schema.tables import (
     streams,
 )
 from ampmon_server.store.streams.scalers import scalers_of, unpack_modules, unpack_parameters
-from ampmon_server.store.updates import reports, scalars, updates
+from ampmon_server.store.updates import scalars, updates
+from ampmon_server.store.updates.events import RESUME
 
 
 _BLOCKS_AT_ONCE = 64
@@ -203,7 +204,7 @@ def _events(connection: Connection, run_id: bytes) -> dict[_Place, dict[int, boo
     for stream, attempt, seq, kind in connection.execute(
         select(table.stream, table.attempt, table.seq, table.kind).where(table.run_id == run_id)
     ):
-        found[stream, attempt][seq] = kind != reports.RESUME
+        found[stream, attempt][seq] = kind != RESUME
     return found
 
 

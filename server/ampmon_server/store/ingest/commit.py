@@ -22,7 +22,8 @@ from ampmon_server.store.schema.tables import events, headers, module_blocks, mo
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import Scaler, StreamSource
 from ampmon_server.store.streams.state import RunState
-from ampmon_server.store.updates import reports, scalars, updates
+from ampmon_server.store.updates import scalars, updates
+from ampmon_server.store.updates.events import RESUME, resume_of
 from ampmon_server.store.updates.updates import PAGES, agreed, read_rows
 
 
@@ -143,12 +144,12 @@ class BatchWriter:
             stream=first.stream,
             seq=first.seq,
             time=first.time,
-            kind=reports.RESUME,
+            kind=RESUME,
             ordinal=first.ordinal,
             detail=detail,
         )
         insert_rows(self.connection, events, [rows.event(event, 0)])
-        self.state.forgotten += reports.resume_of(0, first.time, detail).forgotten is not None
+        self.state.forgotten += resume_of(0, first.time, detail).forgotten is not None
 
     def _scale_before(self, rows: RowMaker) -> float | None:
         """The scale that the step before an attempt left; None if there is none or it is not finite."""

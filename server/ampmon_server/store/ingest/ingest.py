@@ -25,7 +25,7 @@ from ampmon_server.store.streams import attempts
 from ampmon_server.store.streams import state as run_state
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.state import RunState
-from ampmon_server.store.updates import reports
+from ampmon_server.store.updates.events import SPOOL, loss_window
 
 
 ENDS = {"finish": "finished", "exception": "crashed"}
@@ -106,9 +106,9 @@ def ingest(
         _judge(connection, state, now)
     if batch.alive and not attempt.newest and trains:
         state.rivals += attempts.went_on(connection, state.run_id, attempt, now)
-    reported = any(event.kind == reports.SPOOL for event in events)
+    reported = any(event.kind == SPOOL for event in events)
     if reported or (new and state.window_ms is not None):
-        state.window_ms, state.window_why = reports.loss_window(connection, state.run_id)
+        state.window_ms, state.window_why = loss_window(connection, state.run_id)
     changed = bool(new or described or stored or state != before)
     if changed:
         state.advance(now)

@@ -22,7 +22,7 @@ from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.rows import bound, fetch
 from ampmon_server.store.pages.windows import Stretch
-from ampmon_server.store.runs import events, runs
+from ampmon_server.store.runs import runs
 from ampmon_server.store.samples import parameter_rollups, samples
 from ampmon_server.store.schema import tables
 from ampmon_server.store.schema.tables import attempts, headers
@@ -35,7 +35,7 @@ from ampmon_server.store.streams.scalers import (
     not_superseded,
     scalers_of,
 )
-from ampmon_server.store.updates import reports, scalars, skips, updates
+from ampmon_server.store.updates import events, scalars, skips, updates
 from ampmon_server.store.updates.updates import read_cells, read_rows, with_skips
 
 
@@ -100,7 +100,7 @@ def _scaler(
     gradients = _gradients(connection, scaler)
     numbers = [source.number for source in scaler.sources]
     skipped = skips.newest(connection, run_id, numbers, SKIPS, CULPRITS, start)
-    resumed = reports.forgotten(connection, scaler)
+    resumed = events.forgotten(connection, scaler)
     first = int(whole["first"][0]) if len(whole) else 0
     return ScalerCase(
         name=scaler.name,

@@ -233,18 +233,16 @@ class Scaler:
         return replace(self, sources=tuple(cut))
 
 
-_EXACT = select(func.min(headers.c.exact)).where(
-    headers.c.run_id == bindparam("of"), headers.c.stream == streams.c.stream
-)
+_ITS_HEADERS = (headers.c.run_id == streams.c.run_id) & (headers.c.stream == streams.c.stream)
 _SCALER = streams.alias()
 
 
 @lru_cache
 def _finding(which: Literal["all", "one", "first", "alike"]) -> Select[Any]:
-    """Select whether a run is disabled, and all stored fields of `StreamSource`: of the run's streams, by rank.
+    """Select whether a run is disabled, the number of its starts, and `COLUMNS` and headers of its streams, by rank.
 
-    These are all of them, the ``one`` with a ``number``, or those of the ``first`` scaler or of that stream's scaler.
-    Without any, there is one row with nulls for its fields.
+    These are all streams, the ``one`` with a ``number``, or those of the ``first`` scaler or of that stream's scaler.
+    Without any, there is one row with nulls for its columns.
     """
     run, table, scaler = runs.c, streams.c, _SCALER.c
     of = table.run_id == run.run_id
@@ -255,10 +253,13 @@ def _finding(which: Literal["all", "one", "first", "alike"]) -> Select[Any]:
         if which == "alike":
             chosen = chosen.where(scaler.stream == bindparam("number"))
         of &= table.scaler == chosen.order_by(scaler.stream).limit(1).scalar_subquery()
+    described = func.count(headers.c.attempt), func.min(headers.c.exact)
     return (
-        select(run.disabled, *COLUMNS, run.attempts > 1, _EXACT.scalar_subquery())
+        select(run.disabled, run.attempts, *COLUMNS, *described)
         .outerjoin_from(runs, streams, of)
+        .outerjoin(headers, _ITS_HEADERS)  # an inner join in an outer one would read all runs
         .where(run.run_id == bindparam("of"), run.deleted == 0)
+        .group_by(run.disabled, run.attempts, *COLUMNS)
         .order_by(table.rank, table.stream)
     )
 
@@ -274,11 +275,14 @@ def _found(
     found = fetch(connection, _finding(which), asked)
     if not found:
         raise NotFound(f"There is no run {UUID(bytes=run_id)}.")
-    sources = [
-        StreamSource(*fields, bool(overlaid), bool(exact))
-        for _, *fields, overlaid, exact in found
-        if fields[0] is not None
-    ]
+    sources = []
+    for _, starts, *fields, described, exact in found:
+        if fields[0] is not None:
+            source = StreamSource(*fields)
+            # Each attempt of a scaler has a header, but not the stream of the process itself.
+            source.overlaid = (described if source.scaler else starts) > 1
+            source.exact = bool(exact)
+            sources.append(source)
     if stream is not None and not sources:
         raise NotFound(f"Run {UUID(bytes=run_id)} has no stream {stream}.")
     return bool(found[0][0]), sources
@@ -310,7 +314,7 @@ def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:
 _SHARDED = (
     select(headers.c.attempt)
     .distinct()
-    .join(streams, (headers.c.run_id == streams.c.run_id) & (headers.c.stream == streams.c.stream))
+    .join(streams, _ITS_HEADERS)
     .where(
         streams.c.run_id == bindparam("of"),
         streams.c.scaler == bindparam("name"),

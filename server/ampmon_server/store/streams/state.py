@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, bindparam, func, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, bindparam, func, or_, select, update
 
 from ampmon import wire
 from ampmon_server.model.aggregates.updates import Counts
@@ -167,8 +167,8 @@ def _row(state: RunState) -> tuple[Any, ...]:
     return tuple(getattr(state, name) for name in _NAMES)
 
 
-PAGE = 1000
-"""Runs read by one statement."""
+_AT_ONCE = 1000
+"""Runs asked for by one statement."""
 
 
 class Advance(NamedTuple):
@@ -181,24 +181,23 @@ class Advance(NamedTuple):
 
 def changed_since(connection: Connection, changed: int) -> list[Advance]:
     """The runs whose version changed at or after ``changed``, in us since the epoch."""
-    key = (runs.c.changed, runs.c.run_id)
-    last: tuple[int, bytes] = (changed, b"")
-    found: list[Advance] = []
-    while True:
-        rows = _read(connection, tuple_(*key) > tuple_(*last), PAGE)
-        found += map(_advance, rows)
-        if len(rows) < PAGE:
-            return found
-        last = (rows[-1].changed, rows[-1].run_id)
+    return _read(connection, runs.c.changed >= changed)
 
 
 def changes_of(connection: Connection, run_ids: Sequence[UUID]) -> list[Advance]:
     """The requested runs, deleted ones included; unknown ones are left out."""
     found: list[Advance] = []
-    for first in range(0, len(run_ids), PAGE):
-        some = [run_id.bytes for run_id in run_ids[first : first + PAGE]]
-        found += map(_advance, _read(connection, runs.c.run_id.in_(some), PAGE))
+    for first in range(0, len(run_ids), _AT_ONCE):
+        some = [run_id.bytes for run_id in run_ids[first : first + _AT_ONCE]]
+        found += _read(connection, runs.c.run_id.in_(some))
     return found
+
+
+def _read(connection: Connection, which: ColumnElement[bool]) -> list[Advance]:
+    columns = runs.c.run_id, runs.c.version, runs.c.last_step
+    listed = select(*columns).where(which).order_by(runs.c.changed, runs.c.run_id)
+    rows = connection.execute(listed)
+    return [Advance(UUID(bytes=run_id), version, step) for run_id, version, step in rows]
 
 
 _HELD = select(
@@ -232,17 +231,3 @@ def move_on(connection: Connection, run_id: UUID, now: int) -> Advance:
         .values(version=row.version + 1, changed=now)
     )
     return Advance(run_id, row.version + 1, row.last_step)
-
-
-def _read(connection: Connection, which: ColumnElement[bool], limit: int) -> Sequence[Any]:
-    table = runs.c
-    return connection.execute(
-        select(table.run_id, table.version, table.last_step, table.changed)
-        .where(which)
-        .order_by(table.changed, table.run_id)
-        .limit(limit)
-    ).all()
-
-
-def _advance(row: Any) -> Advance:
-    return Advance(UUID(bytes=row.run_id), row.version, row.last_step)
