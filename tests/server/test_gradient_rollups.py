@@ -257,7 +257,7 @@ def hold_parameters(
     rows = of.rows(0, INTEGER_MAX)
     asked = connection, scaler, source.number, stretch, columns
     found = parameter_rollups.read(*asked, parameter_rollups.whole).cells
-    merge = of.pyramid.merge
+    merge = of.pyramid.layout.merge
     wanted = rows[stretch.holds(rows)]
     start = np.zeros(min(len(wanted), 1), np.int64)
     assert len(found) <= len(wanted)

@@ -24,8 +24,7 @@ EARLIER = (
 
 
 def pyramid(parameters: int) -> ParameterPyramid:
-    of = layout(parameters)
-    return ParameterPyramid(parameter_rollups, of.dtype, of.merge, 4, parameters=parameters)
+    return ParameterPyramid(parameter_rollups, layout(parameters), 4, parameters=parameters)
 
 
 def some_cells(parameters: int) -> Cells:

@@ -26,7 +26,7 @@ LAYOUT = Layout(
     greatest={"time_max": INT},
     choices=(Choice("greatest", "peak", FLOAT, {"peak_step": INT}),),
 )
-PYRAMID = Pyramid(rollups, LAYOUT.dtype, LAYOUT.merge)
+PYRAMID = Pyramid(rollups, LAYOUT)
 KEY = (b"r" * 16, 3)
 
 

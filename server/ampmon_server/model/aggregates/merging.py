@@ -101,9 +101,16 @@ class Layout:
         object.__setattr__(self, "_chosen", chosen)
 
     def merge(self, cells: Cells, starts: Ints) -> Cells:
-        """Return cells [g], each merged from ``cells`` between one of ``starts`` [g] and the next. Always a copy."""
+        """Return cells [g], each merged from ``cells`` between one of ``starts`` [g] and the next. Always a copy.
+
+        A sum that float64 cannot hold becomes infinite or NaN.
+        """
         if len(starts) == len(cells):
             return picked(cells, starts)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._merged(cells, starts)
+
+    def _merged(self, cells: Cells, starts: Ints) -> Cells:
         merged = np.empty(len(starts), self.dtype)
         ends = np.append(starts[1:], len(cells)) - 1
         words, into = {}, {}

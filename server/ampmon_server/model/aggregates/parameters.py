@@ -91,35 +91,25 @@ def of_samples(
 
 
 def taken(cells: Cells, places: Sequence[int] | Ints, fields: tuple[str, ...] = FIELDS) -> Cells:
-    """Return cells of only the parameters at ``places``, in that order, with only ``fields``."""
-    fewer = np.zeros(len(cells), layout(len(places), fields).dtype)
-    for name in fewer.dtype.names or ():
-        if name in FIELDS:
-            wide(fewer, name)[...] = wide(cells, name)[:, places]
-        else:
-            fewer[name] = cells[name]
-    return fewer
+    """Return cells of only the parameters at ``places``, in that order, with only ``fields``.
+
+    Cells of an earlier time may lack some of both: these values are unknown.
+    """
+    of = np.asarray(places, np.int64)
+    found = np.zeros(len(cells), layout(len(of), fields).dtype)
+    for name in found.dtype.names or ():
+        if name not in FIELDS:
+            found[name] = cells[name]
+            continue
+        wide(found, name)[...] = 0 if name in COUNTS else np.nan
+        if name in (cells.dtype.names or ()):
+            known = wide(cells, name)
+            held = of < known.shape[1]
+            wide(found, name)[:, held] = known[:, of[held]]
+    return found
 
 
 def wide(cells: Cells, name: str) -> npt.NDArray[Any]:
     """Return a view of a field as [m, parameters]: a field of a single parameter has no second axis."""
     values: npt.NDArray[Any] = cells[name]
     return values if values.ndim > 1 else values[:, None]
-
-
-def grown(cells: Cells, to: int) -> Cells:
-    """Widen cells to ``to`` parameters and all `FIELDS`. What the cells lack is unknown."""
-    dtype = layout(to).dtype
-    if cells.dtype == dtype:
-        return cells
-    held = fields_of(cells)
-    more = np.zeros(len(cells), dtype)
-    for name in more.dtype.names or ():
-        if name not in FIELDS:
-            more[name] = cells[name]
-            continue
-        wide(more, name)[...] = 0 if name in COUNTS else np.nan
-        if name in held:
-            known = wide(cells, name)
-            wide(more, name)[:, : known.shape[1]] = known
-    return more

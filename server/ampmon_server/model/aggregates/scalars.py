@@ -31,6 +31,8 @@ LAYOUT = Layout(
 )
 """`user_first_step` and `user_last_step` are `NEVER` and -1 if no value came with the user's own step."""
 
+merge = LAYOUT.merge
+
 ROWS = np.dtype(
     [("step", INT), ("attempt", INT), ("time", INT), ("value", FLOAT), ("user_step", INT)]
 )
@@ -81,9 +83,3 @@ def mean(cells: Cells) -> Floats:
     known = cells["n"] - not_finite(cells)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where(known > 0, cells["sum"] / known, np.nan), np.float64)
-
-
-def merge(cells: Cells, starts: Ints) -> Cells:
-    """Merge as `Layout.merge` does. A sum that float64 cannot hold becomes infinite or NaN."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return LAYOUT.merge(cells, starts)

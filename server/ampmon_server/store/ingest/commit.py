@@ -167,7 +167,7 @@ class BatchWriter:
     ) -> None:
         """Store and count new updates, given in order of step, and rows of `tables.skips`."""
         first, last = int(rows["step"][0]), int(rows["step"][-1])
-        if self._stood_for(stream, rows):
+        if self._stood_for(stream, rows, before):
             self._put(stream, rows, skipped)
         else:
             newest = all(each.is_before(first) for each in before.sources)
@@ -198,7 +198,8 @@ class BatchWriter:
         rows = read_rows(self.connection, scaler, start=first, stop=last + 1)
         return count_rows(agreed(self.connection, scaler, rows))
 
-    def _stood_for(self, stream: StreamSource, rows: Rows) -> bool:
+    @staticmethod
+    def _stood_for(stream: StreamSource, rows: Rows, before: Scaler) -> bool:
         """Whether these rows change no cell: a lower rank has all of their steps, and they add no skip and no sample.
 
         A repeated step may undo a skip, so all steps must be new to the stream.
@@ -208,7 +209,8 @@ class BatchWriter:
             return False
         if rows["sampled"].any() and stream.layout != "sharded":
             return False
-        return self.roster.stood_for(stream, first, last)
+        lower = (each for each in before.sources if each.rank < stream.rank)
+        return any(each.has_all(first, last) for each in lower)
 
     def _summarize(
         self, stream: StreamSource, new: Sequence[wire.Update], before: Scaler, held: int

@@ -76,7 +76,8 @@ class LedgerView:
 
     def unknown(self, share: StreamBatch) -> StreamBatch:
         """The records of the share that are not stored yet."""
-        return share.take(ranges.absent(share.seqs, list(self._near)))
+        new = ranges.absent(share.seqs, list(self._near))
+        return share if len(new) == len(share.records) else share.at(new)
 
     def add(self, share: StreamBatch) -> int:
         """Mark records as stored. Return how many more are missing before the last stored seq than before the call."""

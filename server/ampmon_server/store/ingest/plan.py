@@ -105,10 +105,6 @@ class StreamBatch:
     def seqs(self) -> list[int]:
         return [record.seq for record in self.records]
 
-    def take(self, indices: Sequence[int]) -> StreamBatch:
-        """The records at ``indices``, which must be in order."""
-        return self if len(indices) == len(self.records) else self.at(indices)
-
     def at(self, indices: Sequence[int]) -> StreamBatch:
         """The records at ``indices``, in that order."""
         return StreamBatch(

@@ -38,21 +38,9 @@ _MINE = _LOADED.where(
     streams.c.rank == bindparam("by"), streams.c.scaler.in_(bindparam("names", expanding=True))
 )
 _OTHERS = _LOADED.where(streams.c.rank != bindparam("by"), streams.c.scaler == bindparam("name"))
-_LOWER = (
-    select(streams.c.stream)
-    .where(
-        streams.c.run_id == bindparam("of"),
-        streams.c.scaler == bindparam("name"),
-        streams.c.rank < bindparam("by"),
-        streams.c.first_step <= bindparam("first"),
-        streams.c.last_step >= bindparam("last"),
-        streams.c.updates == streams.c.last_step - streams.c.first_step + 1,
-    )
-    .limit(1)
-)
-_COUNTED = ("updates", "sampled", "first_step", "last_step")
+_CHANGING = ("layout", "updates", "sampled", "first_step", "last_step")
 _SAVING = (
-    update(streams).where(of_stream(streams)).values({name: bindparam(name) for name in _COUNTED})
+    update(streams).where(of_stream(streams)).values({name: bindparam(name) for name in _CHANGING})
 )
 
 
@@ -181,16 +169,9 @@ class Roster:
         return self._listed[0]["scaler"] if self._listed else None
 
     def save(self, stream: StreamSource) -> None:
-        """Write back a stream's counts."""
-        values = {name: getattr(stream, name) for name in _COUNTED}
+        """Write back a stream's layout and counts."""
+        values = {name: getattr(stream, name) for name in _CHANGING}
         self._connection.execute(_SAVING, {**values, **stream.bound})
-
-    def stood_for(self, stream: StreamSource, first: int, last: int) -> bool:
-        """Whether a lower rank is known to have every step from ``first`` to ``last`` of the same scaler."""
-        if not stream.rank:
-            return False
-        wanted = {"name": stream.scaler, "by": stream.rank, "first": first, "last": last}
-        return bool(fetch(self._connection, _LOWER, {"of": self._state.run_id, **wanted}))
 
     def _read(self, statement: Select[Any], **wanted: object) -> None:
         of = {"of": self._state.run_id, "by": self._attempt.rank}
@@ -281,7 +262,11 @@ class Roster:
         state, by_number = self._state, {entry["stream"]: entry for entry in self._listed}
         for header in new:
             stream = self.mine(header.stream)
-            self._lay_out(stream, header.layout)
+            if header.layout == "sharded" != stream.layout:
+                stream.layout = (
+                    header.layout
+                )  # the samples of its other attempts are replicated still
+                self.save(stream)
             by_number[str(stream.number)] = {
                 "stream": str(stream.number),
                 "rank": stream.rank,
@@ -295,13 +280,6 @@ class Roster:
         for header in new:
             if str(self.mine(header.stream).number) == self._listed[0]["stream"]:
                 state.parameters, state.budget = len(header.parameters), header.budget
-
-    def _lay_out(self, stream: StreamSource, layout: wire.Layout) -> None:
-        """Store that a stream is sharded in one of its attempts. The samples of the others are replicated still."""
-        if layout == "sharded" != stream.layout:
-            stream.layout = layout
-            laying = update(streams).where(of_stream(streams)).values(layout=layout)
-            self._connection.execute(laying, stream.bound)
 
 
 def _is_exact(header: wire.StreamHeader) -> bool:

@@ -8,7 +8,7 @@ Empty cells are not stored. This module uses only the fields `first` and `n` of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -25,8 +25,7 @@ from sqlalchemy import (
     select,
 )
 
-from ampmon_server.model.aggregates.merging import Cells, starts_of
-from ampmon_server.model.series import Ints
+from ampmon_server.model.aggregates.merging import Cells, Layout, starts_of
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.rows import Key, bound, fetch, key_is
 from ampmon_server.store.pages.packing import compress, decompress
@@ -45,16 +44,19 @@ VERSION = b"\x01"
 
 @dataclass(frozen=True, slots=True)
 class Pyramid:
-    """Cells of one kind in one table. ``merge`` combines the cells from each start to the next into one.
+    """Cells of one kind in one table.
 
-    Pages store cells with ``dtype``. If they do not name their fields, changing it needs a migration. A page of a level
-    in `THIN` is stored only if its cells stand for at least ``rows_per_cell`` rows each on average.
+    Unless pages name their fields, changing the ``layout`` needs a migration. A page of a level in `THIN` is stored
+    only if its cells stand for at least ``rows_per_cell`` rows each on average.
     """
 
     table: Table
-    dtype: np.dtype[Any]
-    merge: Callable[[Cells, Ints], Cells]
+    layout: Layout
     rows_per_cell: int = 0
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.layout.dtype
 
     @property
     def thin(self) -> range:
@@ -68,7 +70,7 @@ class Pyramid:
 
     def roll(self, cells: Cells, level: int) -> Cells:
         """Merge cells or rows of any lower level, given in order of step, into cells of ``level``."""
-        return self.merge(cells, starts_of(cells["first"] >> BITS * level))
+        return self.layout.merge(cells, starts_of(cells["first"] >> BITS * level))
 
     def keeps(self, cells: Cells, level: int) -> bool:
         """Whether a page with these ``cells`` is worth storing."""

@@ -51,19 +51,16 @@ def read(
 
 
 def _recorded(rows: Rows) -> Columns:
-    scale, scale_kind = _numbers(rows["scale"])
-    after, after_kind = _numbers(rows["scale_after"])
-    if scale_kind or after_kind:  # both or neither
-        scale_kind, after_kind = (each or [None] * len(rows) for each in (scale_kind, after_kind))
+    scales = {name: rows[name] for name in ("scale", "scale_after")}
+    finite = all(np.isfinite(each).all() for each in scales.values())
+    scale, after = (_with_kinds(name, each.tolist(), finite) for name, each in scales.items())
     return {
         "step": rows["step"].tolist(),
         "attempt": rows["attempt"].tolist(),
         "time": rows["time"].tolist(),
         "duration_us": _known(rows["duration_ns"], 1000),
-        "scale": scale,
-        "scale_kind": scale_kind,
-        "scale_after": after,
-        "scale_after_kind": after_kind,
+        **scale,
+        **after,
         "growth_tracker": rows["growth_tracker"].tolist(),
         "event": [EVENTS[each] for each in rows["event"].tolist()],
         "skipped": rows["skipped"].astype(bool).tolist(),
@@ -77,14 +74,6 @@ def _known(values: Ints, unit: int = 1) -> Column:
     """Values divided by ``unit``, null for negative ones, which mean unknown."""
     given = values.tolist() if unit == 1 else (values / unit).tolist()
     return [None if value < 0 else value for value in given] if (values < 0).any() else given
-
-
-def _numbers(values: Floats) -> tuple[Column, Column | None]:
-    """Floats, null where not finite, and their kinds, None as a whole if all are finite."""
-    if np.isfinite(values).all():
-        return values.tolist(), None
-    pairs = [split_named(value) for value in values.tolist()]
-    return [value for value, _ in pairs], [kind for _, kind in pairs]
 
 
 def _sampled(connection: Connection, scaler: Scaler, steps: Sequence[int]) -> Columns:
@@ -104,11 +93,10 @@ def _sampled(connection: Connection, scaler: Scaler, steps: Sequence[int]) -> Co
             columns[f"{name}_{suffix}"] = _spread(steps, looked, column)
     headroom = _spread(steps, looked, headroom_bits(on_grid.amax))
     norm = _spread(steps, places, gradient_norm(squares, series.scale))
-    return {
-        **columns,
-        **_with_kinds("headroom_bits", headroom),
-        **_with_kinds("gradient_norm", norm),
-    }
+    for name, column in ("headroom_bits", headroom), ("gradient_norm", norm):
+        finite = all(value is None or math.isfinite(value) for value in column)
+        columns |= _with_kinds(name, column, finite)
+    return columns
 
 
 def _spread(steps: Sequence[int], places: dict[int, int], values: Floats) -> list[float | None]:
@@ -117,9 +105,9 @@ def _spread(steps: Sequence[int], places: dict[int, int], values: Floats) -> lis
     return [None if place is None else listed[place] for place in map(places.get, steps)]
 
 
-def _with_kinds(name: str, column: Sequence[float | None]) -> Columns:
-    """A column, null where a number is not finite, and the kinds of its numbers, None if all are finite."""
-    if all(value is None or math.isfinite(value) for value in column):
-        return {name: list(column), f"{name}_kind": None}
+def _with_kinds(name: str, column: list[float | None], finite: bool) -> Columns:
+    """A column, null where a number is not finite, and the kinds of its numbers, None if all are ``finite``."""
+    if finite:
+        return {name: column, f"{name}_kind": None}
     pairs = [(None, None) if value is None else split_named(value) for value in column]
     return {name: [value for value, _ in pairs], f"{name}_kind": [kind for _, kind in pairs]}

@@ -80,8 +80,10 @@ class ParameterPyramid(Pyramid):
             page = _page_of(data)
             planes = np.frombuffer(page.planes, np.uint8).reshape(8, -1)
             dtype = of_parameters.dtype_of(page.fields, page.parameters)
-            cells = of_parameters.grown(np.frombuffer(planes.T.tobytes(), dtype), self.parameters)
+            cells: Cells = np.frombuffer(planes.T.tobytes(), dtype)
+            if self.part is None and dtype == self.dtype:
+                return cells
+            part = self.part or ParameterPart(range(self.parameters))
+            return of_parameters.taken(cells, part.places, part.fields)
         except (struct.error, msgspec.DecodeError, Damaged, ValueError) as error:
             raise Damaged(f"a page of {self.table.name} is damaged: {error}") from error
-        part = self.part
-        return cells if part is None else of_parameters.taken(cells, part.places, part.fields)

@@ -87,9 +87,8 @@ class StreamSamples:
 
     @property
     def pyramid(self) -> ParameterPyramid:
-        of = self._layout
         return ParameterPyramid(
-            parameter_rollups, of.dtype, of.merge, 4, parameters=len(self.names), part=self.part
+            parameter_rollups, self._layout, 4, parameters=len(self.names), part=self.part
         )
 
     @property

@@ -52,7 +52,7 @@ from ampmon_server.store.streams.scalers import (
 _WINDOWS = (1_000, 64_000, INTEGER_MAX)
 """How far back to look for the newest sample, in steps: near first, for it is usually a few hundred away at most."""
 
-GRADIENTS = Pyramid(gradient_rollups, LAYOUT.dtype, LAYOUT.merge, rows_per_cell=2)
+GRADIENTS = Pyramid(gradient_rollups, LAYOUT, rows_per_cell=2)
 
 
 @lru_cache

@@ -25,14 +25,7 @@ BESIDE_US = 30 * 1_000_000
 
 _OF_RUN = attempts.c.run_id == bindparam("of")
 _ENDED = select(attempts.c.rank, attempts.c.ended).where(_OF_RUN).order_by(attempts.c.attempt)
-_SIZES = (
-    select(attempts.c.attempt, func.max(attempts.c.world_size), func.max(attempts.c.rank))
-    .where(_OF_RUN)
-    .group_by(attempts.c.attempt)
-)
-
-
-_NEWEST = (
+_STARTS = (
     select(
         attempts.c.attempt,
         func.min(attempts.c.origin),
@@ -43,8 +36,8 @@ _NEWEST = (
     .where(_OF_RUN)
     .group_by(attempts.c.attempt)
     .order_by(attempts.c.attempt.desc())
-    .limit(1)
 )
+"""Selects each start of a run, the newest first."""
 _REACHED = (
     select(ledger.c.stream, func.max(ledger.c.last_step))
     .where(ledger.c.run_id == bindparam("of"), ledger.c.attempt == bindparam("number"))
@@ -312,7 +305,7 @@ def newest_start(connection: Connection, run_id: bytes) -> Start | None:
 
     A start that continues where the others ended undoes nothing before its own first update.
     """
-    number, origin, assumed, size, rank = fetch(connection, _NEWEST, {"of": run_id})[0]
+    number, origin, assumed, size, rank = fetch(connection, _STARTS, {"of": run_id})[0]
     if number == 0:
         return None
     last = dict(fetch(connection, _REACHED, {"of": run_id, "number": number}))
@@ -322,5 +315,5 @@ def newest_start(connection: Connection, run_id: bytes) -> Start | None:
 
 def world_sizes(connection: Connection, run_id: bytes) -> dict[int, int]:
     """The number of ranks of each start of a run. A process that starts before it sees others reports a size of 1."""
-    rows = fetch(connection, _SIZES, {"of": run_id})
-    return {attempt: max(size, rank + 1) for attempt, size, rank in rows}
+    rows = fetch(connection, _STARTS, {"of": run_id})
+    return {attempt: max(size, rank + 1) for attempt, _, _, size, rank in rows}

@@ -171,6 +171,13 @@ class StreamSource:
         """Whether the stream may have an update from step ``first`` to ``last``."""
         return self.first_step is not None and self.first_step <= last and first <= self.reach
 
+    def has_all(self, first: int, last: int) -> bool:
+        """Whether the stream is known to have an update at every step from ``first`` to ``last``."""
+        if self.first_step is None or self.last_step is None:
+            return False
+        is_whole = self.updates == self.last_step - self.first_step + 1
+        return is_whole and self.first_step <= first and last <= self.last_step
+
     def count(self, updates: int, sampled: int, first: int, last: int) -> None:
         """Add to the counts: ``updates`` new steps and ``sampled`` samples, from step ``first`` to ``last``."""
         self.updates += updates

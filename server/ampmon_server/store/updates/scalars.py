@@ -28,7 +28,7 @@ from ampmon_server.store.schema.tables import scalar_pages, scalar_rollups
 from ampmon_server.store.streams.scalers import StreamSource, current
 
 
-SCALARS = Pyramid(scalar_rollups, LAYOUT.dtype, cells_of.merge)
+SCALARS = Pyramid(scalar_rollups, LAYOUT)
 
 NAMES_AT_ONCE = 1000
 """The most names in one statement, because PostgreSQL accepts at most 65 535 values."""

@@ -58,7 +58,7 @@ def _page_summary(rows: Rows) -> tuple[Any, ...]:
 PAGES = PagedSeries(update_pages, ROWS, _page_summary)
 """By run and stream."""
 
-UPDATES = Pyramid(rollups, LAYOUT.dtype, LAYOUT.merge)
+UPDATES = Pyramid(rollups, LAYOUT)
 
 
 def empty() -> Rows:
