@@ -14,12 +14,8 @@ Range: TypeAlias = tuple[int, int]
 def from_numbers(numbers: Sequence[int]) -> list[Range]:
     """The ranges that hold ``numbers``, given in any order."""
     held = np.unique(np.array(numbers, np.int64))
-    breaks = np.flatnonzero(np.diff(held) > 1)
-    firsts, lasts = (
-        held[np.append(0, breaks + 1)[: len(held)]],
-        held[np.append(breaks, -1)[: len(held)]],
-    )
-    return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
+    parts = np.split(held, np.flatnonzero(np.diff(held) > 1) + 1)
+    return [(int(part[0]), int(part[-1])) for part in parts if len(part)]
 
 
 def merge(ranges: Iterable[Range]) -> list[Range]:
@@ -71,11 +67,4 @@ def absent(numbers: Sequence[int], ranges: Sequence[Range]) -> list[int]:
 
 def gaps(numbers: Sequence[int], first: int, last: int) -> list[Range]:
     """The ranges from ``first`` to ``last`` that hold none of the sorted ``numbers``."""
-    found = []
-    for number in numbers:
-        if number > first:
-            found.append((first, min(number - 1, last)))
-        first = max(first, number + 1)
-    if first <= last:
-        found.append((first, last))
-    return [(low, high) for low, high in found if low <= high]
+    return without([(first, last)], from_numbers(numbers))

@@ -7,7 +7,7 @@ are built once the page of their rows is no longer the newest of its name. Reade
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -29,9 +29,6 @@ from ampmon_server.store.streams.scalers import StreamSource, current
 
 
 SCALARS = Pyramid(scalar_rollups, LAYOUT)
-
-NAMES_AT_ONCE = 1000
-"""The most names in one statement, because PostgreSQL accepts at most 65 535 values."""
 
 
 def _page_summary(rows: Rows) -> tuple[Any, ...]:
@@ -71,8 +68,7 @@ _NEWEST = (
     .where(of_stream(_NEWEST_PAGE), _NEWEST_PAGE.c.name == _FOUND)
     .scalar_subquery()
 )
-_NAMING = select(_FOUND, _NEWEST).where(_FOUND.is_not(None)).order_by(_FOUND)
-"""Selects every name, and the number of its newest page."""
+_NAMING = select(_FOUND).where(_FOUND.is_not(None)).order_by(_FOUND)
 _PAGED_WITHIN = select(_FOUND, _NEWEST).where(
     select(scalar_pages.c.bucket)
     .where(
@@ -82,7 +78,7 @@ _PAGED_WITHIN = select(_FOUND, _NEWEST).where(
     )
     .exists()
 )
-"""Like `_NAMING`, but only names that have a page numbered ``low`` to ``high``."""
+"""Selects names that have a page numbered ``low`` to ``high``, and the number of their newest page."""
 _READING_NEWEST = (
     select(scalar_pages.c.name, scalar_pages.c.bucket, scalar_pages.c.data)
     .where(_OF, scalar_pages.c.name == _FOUND, scalar_pages.c.bucket == _NEWEST)
@@ -206,28 +202,18 @@ def _current(connection: Connection, source: StreamSource, rows: Rows) -> Rows:
 def summaries(connection: Connection, source: StreamSource) -> dict[str, Cells]:
     """All values of each name as one cell, [1]. Names without values are left out."""
     newest = fetch(connection, _READING_NEWEST, source.bound)
-    rolled = _tops(connection, source, [name for name, _, _ in newest])
+    rolled: dict[str, list[bytes]] = {name: [] for name, _, _ in newest}
+    for name, data in fetch(connection, _READING_TOPS, {**source.bound, "names": list(rolled)}):
+        rolled[name].append(data)
     found = {}
     for name, number, data in newest:
         rows = _current(connection, source, PAGES.opened(number, data))
-        cells = joined([SCALARS.unpack(rolled.get(name, [])), cells_of.of_rows(rows)])
+        cells = joined([SCALARS.unpack(rolled[name]), cells_of.of_rows(rows)])
         if len(cells):
             found[name] = cells_of.merge(cells, np.zeros(1, np.int64))
     return found
 
 
-def _tops(
-    connection: Connection, source: StreamSource, names: Sequence[str]
-) -> dict[str, list[bytes]]:
-    """By name, the pages of the highest level of cells."""
-    found: dict[str, list[bytes]] = {}
-    for at in range(0, len(names), NAMES_AT_ONCE):
-        some = names[at : at + NAMES_AT_ONCE]
-        for name, data in fetch(connection, _READING_TOPS, {**source.bound, "names": some}):
-            found.setdefault(name, []).append(data)
-    return found
-
-
 def names_of(connection: Connection, source: StreamSource) -> list[str]:
     """Every logged name, in order."""
-    return [name for name, _ in fetch(connection, _NAMING, source.bound)]
+    return [name for (name,) in fetch(connection, _NAMING, source.bound)]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from sqlalchemy import Connection, Table, func, select, tuple_
@@ -28,49 +27,33 @@ def read(
     Deleted runs and runs without a scaler are left out, and with ``within`` those of other projects.
     """
     ids = [run_id.bytes for run_id in run_ids]
-    found: dict[bytes, _SparklinePlace] = {}
+    found: dict[bytes, tuple[int, int, int]] = {}
     for run_id, number, first, last in _scalers(connection, ids, within):
-        found.setdefault(run_id, _SparklinePlace(number, first, last))
-    rolled = _pages(connection, rollups, {run_id: each.cells for run_id, each in found.items()})
-    newest = _pages(connection, update_pages, {run_id: each.rows for run_id, each in found.items()})
+        # The newest page over all ranks is not rolled up yet.
+        place = number, _level(first, last), (last or 0) >> PAGE_BITS
+        found.setdefault(run_id, place)
+    cells = [(run_id, number, level) for run_id, (number, level, _) in found.items()]
+    rows = [(run_id, number, page) for run_id, (number, _, page) in found.items()]
+    rolled, newest = _pages(connection, rollups, cells), _pages(connection, update_pages, rows)
     return {
-        UUID(bytes=run_id): _cells(place, rolled.get(run_id, []), newest.get(run_id, []))
-        for run_id, place in found.items()
+        UUID(bytes=run_id): _cells(level, rolled.get(run_id, []), newest.get(run_id, []))
+        for run_id, (_, level, _) in found.items()
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _SparklinePlace:
-    """The stream number under which a scaler's cells are stored, and its first and last step."""
-
-    stream: int
-    first: int | None
-    last: int | None
-
-    @property
-    def level(self) -> int:
-        """The coarsest level with enough cells from the first to the last step, or the finest."""
-        steps = 0 if self.first is None or self.last is None else self.last - self.first + 1
-        enough = (level for level in range(TOP, 1, -1) if steps >> BITS * level >= CELLS)
-        return next(enough, 1)
-
-    @property
-    def cells(self) -> tuple[int, ...]:
-        return (self.stream, self.level)
-
-    @property
-    def rows(self) -> tuple[int, ...]:
-        """The newest page over all ranks, which is not rolled up yet."""
-        return (self.stream, (self.last or 0) >> PAGE_BITS)
+def _level(first: int | None, last: int | None) -> int:
+    """The coarsest level with enough cells from the first to the last step, or the finest."""
+    steps = 0 if first is None or last is None else last - first + 1
+    enough = (level for level in range(TOP, 1, -1) if steps >> BITS * level >= CELLS)
+    return next(enough, 1)
 
 
 def _pages(
-    connection: Connection, table: Table, places: Mapping[bytes, tuple[int, ...]]
+    connection: Connection, table: Table, wanted: Sequence[tuple[bytes, int, int]]
 ) -> dict[bytes, list[bytes]]:
-    """The pages of each run at its place: a stream, and a level or a page number."""
+    """The pages of each run that are ``wanted`` by stream, and level or page number."""
     of = table.c
     which = tuple_(of.run_id, of.stream, of.level if "level" in of else of.bucket)
-    wanted = [(run_id, *place) for run_id, place in places.items()]
     pages: dict[bytes, list[bytes]] = {}
     for run_id, data in connection.execute(
         select(of.run_id, of.data).where(which.in_(wanted)).order_by(of.run_id, of.bucket)
@@ -79,9 +62,9 @@ def _pages(
     return pages
 
 
-def _cells(place: _SparklinePlace, rolled: Sequence[bytes], newest: Sequence[bytes]) -> Cells:
+def _cells(level: int, rolled: Sequence[bytes], newest: Sequence[bytes]) -> Cells:
     rows = [of_rows(last_of_each_step(unpack(data, ROWS))) for data in newest]
-    return UPDATES.roll(joined([empty(), UPDATES.unpack(rolled), *rows]), place.level)
+    return UPDATES.roll(joined([empty(), UPDATES.unpack(rolled), *rows]), level)
 
 
 def _scalers(
