@@ -104,7 +104,7 @@ def taken(cells: Cells, places: Sequence[int] | Ints, fields: tuple[str, ...] = 
         wide(found, name)[...] = 0 if name in COUNTS else np.nan
         if name in (cells.dtype.names or ()):
             known = wide(cells, name)
-            held = of < known.shape[1]
+            held = slice(None) if of.max(initial=-1) < known.shape[1] else of < known.shape[1]
             wide(found, name)[:, held] = known[:, of[held]]
     return found
 

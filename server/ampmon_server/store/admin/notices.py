@@ -128,7 +128,8 @@ class PostgresNotices:
                 self._changed.wait_for(lambda: self._pending or self._stopping.is_set())
                 changes = list(self._pending.items())
             for first in range(0, len(changes), _PAYLOAD_RUNS):
-                payload = _pack(changes[first : first + _PAYLOAD_RUNS])
+                some = changes[first : first + _PAYLOAD_RUNS]
+                payload = " ".join(f"{run_id.hex}:{version}" for run_id, version in some)
                 line.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
             with self._changed:
                 self._pending = dict(self._pending.items() - changes)
@@ -142,10 +143,6 @@ class PostgresNotices:
             for notice in line.notifies(timeout=_LOOK_S):
                 for run_id, version in _unpack(notice.payload):
                     hear(run_id, version)
-
-
-def _pack(changes: list[tuple[UUID, int]]) -> str:
-    return " ".join(f"{run_id.hex}:{version}" for run_id, version in changes)
 
 
 def _unpack(payload: str) -> Iterator[tuple[UUID, int]]:

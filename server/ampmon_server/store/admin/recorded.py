@@ -313,19 +313,10 @@ def _matches(row: Row[Any], steps: Ints) -> bool:
     )
 
 
-def _steps_of_block(data: bytes) -> Ints:
-    return packing.stack_from_bytes(data).steps
-
-
-def _steps_of_totals(data: bytes) -> Ints:
-    steps: Ints = totals.samples_from_bytes([data])["step"]
-    return steps
-
-
 _STEPS: dict[Table, Callable[[bytes], Ints]] = {
-    gradient_blocks: _steps_of_block,
-    gradient_totals: _steps_of_totals,
-    module_blocks: _steps_of_block,
+    gradient_blocks: lambda data: packing.stack_from_bytes(data).steps,
+    gradient_totals: lambda data: totals.samples_from_bytes([data])["step"],
+    module_blocks: lambda data: packing.stack_from_bytes(data).steps,
 }
 
 

@@ -159,15 +159,10 @@ def take(
     held = [row for row in rows if row.held]
     chosen = held if len(held) > 1 else rows[:1]
     _change(connection, chosen, due=now + LEASE_US, attempts=messages.c.attempts + 1)
-    return LeasedMessages(
-        tuple(row.message_id for row in chosen), _as_one(chosen, hourly, public_url)
-    )
-
-
-def _as_one(rows: Sequence[Row[Any]], hourly: int, public_url: str | None) -> Message:
-    if len(rows) == 1:
-        return Message(rows[0].title, rows[0].body, rows[0].kind)
-    return together([row.title for row in rows], hourly, public_url)
+    message = Message(chosen[0].title, chosen[0].body, chosen[0].kind)
+    if len(chosen) > 1:
+        message = together([row.title for row in chosen], hourly, public_url)
+    return LeasedMessages(tuple(row.message_id for row in chosen), message)
 
 
 def _free_at(connection: Connection, target: str, now: int, hourly: int) -> int:

@@ -88,7 +88,8 @@ class LedgerView:
         last, self.last = self.last, max(self.last, seqs[-1])
         gone = {first for first, _ in before} - {first for first, _ in after}
         if gone:
-            self._delete(gone)
+            of = {**bound(self._key[:2]), "attempt": self._key[2]}
+            self._connection.execute(_DELETING, [{**of, "first": first} for first in gone])
         changed = [
             (*self._key, *each, *(steps or (None, None)))
             for each, steps in after.items()
@@ -105,10 +106,6 @@ class LedgerView:
         records = share.records[bisect_left(seqs, within[0]) : bisect_right(seqs, within[1])]
         ordinals = [each.ordinal for each in records if type(each) is wire.Update]
         return (self._origin + ordinals[0], self._origin + ordinals[-1]) if ordinals else None
-
-    def _delete(self, firsts: set[int]) -> None:
-        of = {**bound(self._key[:2]), "attempt": self._key[2]}
-        self._connection.execute(_DELETING, [{**of, "first": first} for first in firsts])
 
 
 def _merged(held: Mapping[ranges.Range, Steps | None]) -> dict[ranges.Range, Steps | None]:

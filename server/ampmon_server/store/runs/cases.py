@@ -102,12 +102,13 @@ def _scaler(
     skipped = skips.newest(connection, run_id, numbers, SKIPS, CULPRITS, start)
     resumed = events.forgotten(connection, scaler)
     first = int(whole["first"][0]) if len(whole) else 0
+    recent = max(start_of(whole, RECENT), scaler.rows_from)
     return ScalerCase(
         name=scaler.name,
         policy=policy_of(connection, scaler),
         first=_one_by_one(connection, scaler, first, min(first + RECENT, scaler.stop) - 1),
         updates=whole,
-        recent=_recent(connection, scaler, start_of(whole, RECENT)),
+        recent=read_cells(connection, scaler, recent, scaler.stop - 1)[-RECENT:],
         gradients=gradients,
         samples=_samples(connection, scaler, gradients, whole),
         parameters=_parameters(connection, scaler, gradients),
@@ -150,11 +151,6 @@ def start_of(cells: Cells, newest: int) -> int:
     first, last, n = (int(cells[name][at]) for name in ("first", "last", "n"))
     wanted = newest - (int(left[at]) - n)
     return max(first, last + 1 - -(-wanted * (last - first + 1) // n))
-
-
-def _recent(connection: Connection, scaler: Scaler, first: int) -> Cells:
-    """The newest updates one by one. Those whose rows are pruned are left out."""
-    return read_cells(connection, scaler, max(first, scaler.rows_from), scaler.stop - 1)[-RECENT:]
 
 
 def _one_by_one(connection: Connection, scaler: Scaler, first: int, last: int) -> Cells:

@@ -218,13 +218,23 @@ def identity(connection: Connection, run_id: UUID) -> Identity:
     )
 
 
-_UNTOLD = {"run_id", "config", "heard"}
-"""Columns of an attempt that its identity leaves out."""
+_OF_START = (
+    *(
+        "rank",
+        "attempt",
+        "attempt_id",
+        "started",
+        "origin",
+        "origin_assumed",
+        "ended",
+        "ended_time",
+    ),
+    *("host", "pid", "boot_id", "world_size", "git_commit", "versions", "rival"),
+)
 
 
 def _start(row: Row[Any]) -> dict[str, Any]:
-    told = {name: value for name, value in row._mapping.items() if name not in _UNTOLD}
-    return told | {
+    return {name: getattr(row, name) for name in _OF_START} | {
         "attempt_id": str(UUID(bytes=row.attempt_id)),
         "origin_assumed": bool(row.origin_assumed),
         "versions": orjson.loads(row.versions),

@@ -81,9 +81,9 @@ class ParameterPyramid(Pyramid):
             planes = np.frombuffer(page.planes, np.uint8).reshape(8, -1)
             dtype = of_parameters.dtype_of(page.fields, page.parameters)
             cells: Cells = np.frombuffer(planes.T.tobytes(), dtype)
-            if self.part is None and dtype == self.dtype:
-                return cells
             part = self.part or ParameterPart(range(self.parameters))
+            if dtype == self.dtype and part.places == range(self.parameters):
+                return cells
             return of_parameters.taken(cells, part.places, part.fields)
         except (struct.error, msgspec.DecodeError, Damaged, ValueError) as error:
             raise Damaged(f"a page of {self.table.name} is damaged: {error}") from error

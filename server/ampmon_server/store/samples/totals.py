@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ampmon.numerics import sampling_error
-from ampmon.numerics.histogram import BINS, ON_GRID_SHARE, SMALL, Classes, classify
+from ampmon.numerics.histogram import BINS, ON_GRID_SHARE, SMALL, classify
 from ampmon.numerics.sampling_error import Floats, Ints
 from ampmon_server.model.series import GradientSeries, Totals
 from ampmon_server.store.pages.packing import Stack, compress, decompress, unversioned
@@ -95,8 +95,13 @@ def _fill_errors(
 ) -> None:
     """Add up the variances of the estimated counts. The coarsest parameter bounds the variance of them all."""
     looked = statistics["looked"]
+    classes = classify(
+        statistics["histogram"],
+        zeros=statistics["zeros"],
+        not_finite=statistics["inf"] + statistics["nan"],
+    )
     variance = sampling_error.share_variance(
-        _classes(statistics).small,
+        classes.small,
         statistics["run_squares"],
         looked[..., None],
         elements[..., None],
@@ -104,14 +109,6 @@ def _fill_errors(
     weight = np.where(chosen, elements, 0).astype(np.float64)
     cells["variance"] = (variance * weight[..., None] ** 2).sum(1)
     cells["grain"] = (sampling_error.grain(looked, elements) * weight).max(1, initial=0.0)
-
-
-def _classes(statistics: dict[str, Any]) -> Classes:
-    return classify(
-        statistics["histogram"],
-        zeros=statistics["zeros"],
-        not_finite=statistics["inf"] + statistics["nan"],
-    )
 
 
 def samples_to_bytes(samples: Samples) -> bytes:

@@ -98,7 +98,11 @@ def resolve(
     ``held`` caches the attempts of the run, and is updated. Raises UnknownHeader if neither the database nor the batch
     has its header, and BadBatch for too many ranks.
     """
-    known = held.get(batch.attempt_id) or _find(connection, batch)
+    known = held.get(batch.attempt_id)
+    if known is None:
+        of = {"of": batch.run_id.bytes, "id": batch.attempt_id.bytes}
+        for rank, number, origin, newest in fetch(connection, _FINDING, of):
+            known = Attempt(rank, number, origin, number == newest)
     new = known is None
     if known is None:
         known = _register(connection, header_of(batch), state, now)
@@ -113,12 +117,6 @@ def header_of(batch: wire.Batch) -> wire.AttemptHeader:
     if not headers:
         raise UnknownHeader("attempt")
     return headers[-1]
-
-
-def _find(connection: Connection, batch: wire.Batch) -> Attempt | None:
-    of = {"of": batch.run_id.bytes, "id": batch.attempt_id.bytes}
-    row = connection.execute(_FINDING, of).one_or_none()
-    return Attempt(row[0], row[1], row[2], row[1] == row[3]) if row else None
 
 
 def _register(

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, literal, select
 
 from ampmon import wire
 from ampmon_server.model.series import Flags, Ints
@@ -244,52 +244,54 @@ _ITS_HEADERS = (headers.c.run_id == streams.c.run_id) & (headers.c.stream == str
 _SCALER = streams.alias()
 
 
-@lru_cache
-def _finding(which: Literal["all", "one", "first", "alike"]) -> Select[Any]:
-    """Select whether a run is disabled, the number of its starts, and `COLUMNS` and headers of its streams, by rank.
+_Which = Literal["all", "one", "scalers", "first", "alike"]
 
-    These are all streams, the ``one`` with a ``number``, or those of the ``first`` scaler or of that stream's scaler.
-    Without any, there is one row with nulls for its columns.
+
+@lru_cache
+def _finding(which: _Which) -> Select[Any]:
+    """Select whether a run is disabled, and of its streams `COLUMNS`, the number of attempts, and whether it is exact.
+
+    These are ``all`` streams, the ``one`` with a ``number``, or those of all ``scalers``, of the ``first`` one or of
+    that stream's. Without any, there is one row with nulls for its columns.
     """
     run, table, scaler = runs.c, streams.c, _SCALER.c
     of = table.run_id == run.run_id
     if which == "one":
         of &= table.stream == bindparam("number")
+    elif which == "scalers":
+        of &= table.scaler != ""
     elif which != "all":
         chosen = select(scaler.scaler).where(scaler.run_id == bindparam("of"), scaler.scaler != "")
         if which == "alike":
             chosen = chosen.where(scaler.stream == bindparam("number"))
         of &= table.scaler == chosen.order_by(scaler.stream).limit(1).scalar_subquery()
-    described = func.count(headers.c.attempt), func.min(headers.c.exact)
-    return (
-        select(run.disabled, run.attempts, *COLUMNS, *described)
+    statement = (
+        select(run.disabled, *COLUMNS)
         .outerjoin_from(runs, streams, of)
-        .outerjoin(headers, _ITS_HEADERS)  # an inner join in an outer one would read all runs
         .where(run.run_id == bindparam("of"), run.deleted == 0)
-        .group_by(run.disabled, run.attempts, *COLUMNS)
         .order_by(table.rank, table.stream)
     )
+    if which in {"all", "one"}:
+        return statement.add_columns(run.attempts, literal(1))
+    described = func.count(headers.c.attempt), func.min(headers.c.exact)
+    # An inner join in an outer one would read all runs.
+    statement = statement.outerjoin(headers, _ITS_HEADERS).add_columns(*described)
+    return statement.group_by(run.disabled, *COLUMNS)
 
 
 def _found(
-    connection: Connection,
-    run_id: bytes,
-    which: Literal["all", "one", "first", "alike"],
-    stream: int | None = None,
+    connection: Connection, run_id: bytes, which: _Which, stream: int | None = None
 ) -> tuple[bool, list[StreamSource]]:
     """Whether a run is disabled, and some of its streams. Raises NotFound for an unknown run or ``stream``."""
     asked = {"of": run_id} if stream is None else bound((run_id, stream))
     found = fetch(connection, _finding(which), asked)
     if not found:
         raise NotFound(f"There is no run {UUID(bytes=run_id)}.")
-    sources = []
-    for _, starts, *fields, described, exact in found:
-        if fields[0] is not None:
-            source = StreamSource(*fields)
-            # Each attempt of a scaler has a header, but not the stream of the process itself.
-            source.overlaid = (described if source.scaler else starts) > 1
-            source.exact = bool(exact)
-            sources.append(source)
+    sources = [
+        StreamSource(*[*fields, attempts > 1, bool(exact)])
+        for _, *fields, attempts, exact in found
+        if fields[0] is not None
+    ]
     if stream is not None and not sources:
         raise NotFound(f"Run {UUID(bytes=run_id)} has no stream {stream}.")
     return bool(found[0][0]), sources
@@ -297,7 +299,7 @@ def _found(
 
 def find(connection: Connection, run_id: UUID, stream: int | None) -> Scaler:
     """The scaler of a stream, or the run's first scaler. Raises NotFound for an unknown run or stream."""
-    which: Literal["first", "alike"] = "first" if stream is None else "alike"
+    which: _Which = "first" if stream is None else "alike"
     disabled, of = _found(connection, run_id.bytes, which, stream)
     return Scaler(run_id.bytes, of[0].scaler if of else "", tuple(of), disabled)
 
@@ -310,10 +312,9 @@ def sources(connection: Connection, run_id: bytes, stream: int | None = None) ->
 def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:
     """The scalers of a run, over all of its ranks. Raises NotFound."""
     found: dict[str, list[StreamSource]] = {}
-    disabled, of = _found(connection, run_id, "all")
+    disabled, of = _found(connection, run_id, "scalers")
     for source in of:
-        if source.scaler:
-            found.setdefault(source.scaler, []).append(source)
+        found.setdefault(source.scaler, []).append(source)
     # A database may sort by its locale.
     return [Scaler(run_id, name, tuple(found[name]), disabled) for name in sorted(found)]
 
