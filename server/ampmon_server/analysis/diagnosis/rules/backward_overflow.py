@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.ledger import of_origin
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
@@ -29,15 +27,15 @@ MOST = 0.6
 
 
 @each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Yield a notice, which takes the severity of what it explains."""
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
+    """Return a notice, which takes the severity of what it explains."""
     # During calibration, any gradient overflows, because the scale is too large.
     began, module = of_origin(scaler, "backward", calibrated_from(scaler))
     found = [each for each in began if each.module]
     at_it = [each for each in found if each.module == module]
     if module is None or len(at_it) < RECURRING or len(at_it) < MOST * len(found):
-        return
-    yield Finding(
+        return None
+    return Finding(
         rule="backward_overflow",
         severity="notice",
         title=f"{count(len(at_it))} of {count(len(found))} skips began in the backward pass, in module {module}",

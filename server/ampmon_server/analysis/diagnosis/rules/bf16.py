@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from ampmon.numerics.formats import FP16
@@ -32,16 +30,16 @@ SPANS = "bf16 spans 261 and needs no scaler, but has 8 significand bits (7 store
 
 
 @each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Yield a notice beside the underflow's own finding if no scale cures it."""
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
+    """Return a notice beside the underflow's own finding if no scale cures it."""
     seen = underflow(scaler)
     if seen is None or thresholds.subnormal.severity(seen.low) is None:
-        return
+        return None
     if bits_to_cure(seen, thresholds) is not None:
-        return
+        return None
     binades = _binades(seen)
     title, explanation = _words(seen, binades)
-    yield Finding(
+    return Finding(
         rule="bf16",
         severity="notice",
         title=f"Consider bf16: {title}",

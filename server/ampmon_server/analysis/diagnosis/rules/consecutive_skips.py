@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.explaining import OUTLIER
@@ -34,7 +34,7 @@ LOSS = " Here the logged {name} was {ratio} times the one before, so these batch
 @each_scaler_with_logged
 def examine(
     scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
-) -> Iterator[Finding]:
+) -> Finding | None:
     """Judge the longest streak of the newest updates, preferring those with an outlier in the loss.
 
     Calibration counts only while it continues below a scale of 1.
@@ -46,7 +46,7 @@ def examine(
         if each.first >= searching or (each.ongoing and not each.after >= 1)
     ]
     if not found:
-        return
+        return None
     levels, name = thresholds.consecutive_skips, training_loss(logged)
     ratios = {
         each: ratio
@@ -57,10 +57,10 @@ def examine(
     longest = max(ratios or found, key=lambda each: each.updates)
     severity = levels.severity(longest.updates)
     if severity is None:
-        return
+        return None
     ratio = ratios.get(longest)
     left = skips_to_death(longest.after, scaler.policy) if longest.ongoing else None
-    yield Finding(
+    return Finding(
         rule="consecutive_skips",
         severity=severity,
         title=_title(longest),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -36,8 +36,8 @@ MOST = 0.6
 @each_scaler_with_logged
 def examine(
     scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
-) -> Iterator[Finding]:
-    """Yield a notice, which takes the severity of what it explains.
+) -> Finding | None:
+    """Return a notice, which takes the severity of what it explains.
 
     If every parameter usually overflows, the first is no culprit. Nor is it at a scale that has grown too far, or at a
     loss many times the usual one, because some layer is always the first to overflow there.
@@ -53,12 +53,12 @@ def examine(
     ]
     firsts = Counter(each.first for each in known if not each.everywhere)
     if not firsts:
-        return
+        return None
     parameter, times = firsts.most_common(1)[0]
     recurs = times >= RECURRING and times >= MOST * firsts.total() and 2 * times > len(known)
     if parameter is None or not recurs or _is_heavy(scaler, logged, known):
-        return
-    yield Finding(
+        return None
+    return Finding(
         rule="culprit_layer",
         severity="notice",
         title=f"{parameter} is the first to overflow in {count(times)} of {count(len(known))} skips",

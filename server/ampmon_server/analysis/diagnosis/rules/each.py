@@ -15,33 +15,28 @@ from ampmon_server.model.thresholds import Thresholds
 
 
 def each_scaler_with_logged(
-    rule: Callable[[ScalerCase, Mapping[str, Cells], Thresholds], Iterator[Finding]],
+    rule: Callable[[ScalerCase, Mapping[str, Cells], Thresholds], Finding | None],
 ) -> Callable[[Case, Thresholds], Iterator[Finding]]:
     """Turn a rule for a scaler and the logged values into one for a run, over all scalers that have updates."""
 
     @wraps(rule)  # the module names a rule that fails
     def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
         for place, scaler in enumerate(case.scalers):
-            if len(scaler.recent):
-                # Logged values have the steps of the first scaler.
-                for finding in rule(scaler, {} if place else case.logged, thresholds):
-                    yield fitted(finding, scaler)
+            # Logged values have the steps of the first scaler.
+            logged = {} if place else case.logged
+            if len(scaler.recent) and (finding := rule(scaler, logged, thresholds)):
+                yield fitted(finding, scaler)
 
     return examine
 
 
 def each_scaler(
-    rule: Callable[[ScalerCase, Thresholds], Iterator[Finding]],
+    rule: Callable[[ScalerCase, Thresholds], Finding | None],
 ) -> Callable[[Case, Thresholds], Iterator[Finding]]:
     """Turn a rule for a scaler into one for a run, over all scalers that have updates."""
-
-    @wraps(rule)
-    def without_logged(
-        scaler: ScalerCase, _: Mapping[str, Cells], thresholds: Thresholds
-    ) -> Iterator[Finding]:
-        return rule(scaler, thresholds)
-
-    return each_scaler_with_logged(without_logged)
+    return each_scaler_with_logged(
+        wraps(rule)(lambda scaler, logged, thresholds: rule(scaler, thresholds))
+    )
 
 
 def fitted(finding: Finding, scaler: ScalerCase) -> Finding:

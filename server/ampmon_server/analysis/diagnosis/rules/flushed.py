@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from ampmon.wire import Finding
@@ -24,15 +22,15 @@ EXPLANATION = (
 
 
 @each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """Judge by the lower bound of the estimate, unless growth cures it soon."""
     gone, seen = flushed_in(scaler.samples), underflow(scaler)
     if gone is None or seen is None or not gone.plausible:
-        return
+        return None
     severity = thresholds.flushed.severity(gone.low)
     if severity is None or is_climbing(scaler, seen, thresholds):
-        return
-    yield Finding(
+        return None
+    return Finding(
         rule="flushed",
         severity=severity,
         title=f"At least {percent(gone.low)} of the gradient values were flushed to zero (estimate "

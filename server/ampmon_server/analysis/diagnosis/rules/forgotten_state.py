@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.model.case import ScalerCase
@@ -26,12 +24,12 @@ AFTER = 100
 
 
 @each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """Judge the newest such start."""
     if not scaler.forgotten:
-        return
+        return None
     newest = max(scaler.forgotten, key=lambda each: each.step)
-    yield Finding(
+    return Finding(
         rule="forgotten_state",
         severity="warning",
         title=f"Resumed at step {count(newest.step)} without the scaler's state: scale {power_of_two(newest.scale)} "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -46,11 +46,11 @@ NEWEST = 2
 
 
 @each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Yield a warning, or a critical finding if it happens twice within `nan_window` updates."""
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
+    """Return a warning, or a critical finding if it happens twice within `nan_window` updates."""
     found, module = of_origin(scaler, "forward")
     if not found:
-        return
+        return None
     often = any(
         later.step - earlier.step < thresholds.nan_window
         for earlier, later in itertools.pairwise(found)
@@ -58,7 +58,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     where, module = _where(found, module)
     named = f"module {module}" if module else SOME
     explanation, fix = _cure(scaler, _endless(scaler, thresholds), named)
-    yield Finding(
+    return Finding(
         rule="forward_overflow",
         severity="critical" if often else "warning",
         title=f"{plural(len(found), 'skip')} began in the forward pass{where}: changing the loss scale won't help",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from ampmon.wire import Finding
@@ -38,22 +36,22 @@ AVERAGED = (
 
 
 @each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Yield a critical finding if any of the newest updates differs between ranks."""
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
+    """Return a critical finding if any of the newest updates differs between ranks."""
     ranks = sorted(scaler.ranks)
     if len(ranks) < 2:
-        return
+        return None
     base = scaler.ranks[ranks[0]]
     differ = {rank: _differ(base, scaler.ranks[rank]) for rank in ranks[1:]}
     odd = {rank: steps for rank, steps in differ.items() if len(steps)}
     if not odd:
-        return
+        return None
     first = min(int(steps[0]) for steps in odd.values())
     last = max(int(steps[-1]) for steps in odd.values())
     times = max(len(steps) for steps in odd.values())
     rank = min(odd, key=lambda each: int(odd[each][0]))
     sharded = scaler.policy.layout == "sharded"
-    yield Finding(
+    return Finding(
         rule="ranks_disagree",
         severity="critical",
         title=f"Ranks {ranks[0]} and {rank} disagree on scale or skip at {plural(times, 'step')}, first at step "

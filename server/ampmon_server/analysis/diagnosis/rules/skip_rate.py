@@ -111,12 +111,12 @@ def _updates(window: Cells) -> int:
 @each_scaler_with_logged
 def examine(
     scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
-) -> Iterator[Finding]:
+) -> Finding | None:
     """The severity is that of all skips. The fix is for those that would be a finding alone."""
     skips = _Skips.of(scaler, logged, thresholds)
     severity = skips.severity(skips.window)
     if severity is None:
-        return
+        return None
     skipped, updates = _count(skips.window), _updates(skips.window)
     in_common: Mapping[str, float | None] = {}
     steps = skips.steady["skip_first"]
@@ -130,7 +130,7 @@ def examine(
             "loss_ratio": common.loss.ratio if common.loss else None,
             "norm_ratio": common.norm_ratio,
         }
-    yield Finding(
+    return Finding(
         rule="skip_rate",
         severity="notice" if skips.is_search(common) else severity,
         title=f"{count(skipped)} of the last {count(updates)} steps were skipped "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from ampmon.wire import Finding
@@ -43,14 +41,14 @@ FLOOR = 6e-4
 
 
 @each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """Judge all parameters on fp16's grid by the low end of their subnormal share, unless growth cures it soon."""
     seen = underflow(scaler)
     severity = thresholds.subnormal.severity(seen.low) if seen else None
     if seen is None or severity is None or is_climbing(scaler, seen, thresholds):
-        return
+        return None
     by_hand = ", passed to update()" if is_set_by_hand(scaler.recent) else ""
-    yield Finding(
+    return Finding(
         rule="subnormal",
         severity=severity,
         title=f"{percent(seen.share)} of the gradient values are subnormal at scale "

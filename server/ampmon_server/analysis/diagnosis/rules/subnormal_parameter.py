@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -33,15 +32,15 @@ NAMED = 8
 
 
 @each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Yield a warning if the rest of the model has none.
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
+    """Return a warning if the rest of the model has none.
 
     Biases are left out: before a normalization their true gradient is 0, and rounding leaves only noise.
     """
     level = thresholds.subnormal_of_parameter
     cells = scaler.parameters.cells[-NEWEST:]
     if not len(cells) or not scaler.parameters.names:
-        return
+        return None
     looked, small, on_grid = (_sum(cells[name]) for name in ("looked", "subnormal", "on_grid"))
     judged = (on_grid >= ON_GRID_SHARE * looked) & (looked > 0)
     share = small / np.maximum(looked, 1)
@@ -55,9 +54,10 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     rest[found] = False
     elements = _elements(scaler.parameters, looked)[rest]
     others = float((share[rest] * elements).sum() / max(elements.sum(), 1))
-    if found and rest.any() and thresholds.subnormal.severity(others) is None:
-        worst = sorted(found, key=lambda place: -share[place])
-        yield _finding(scaler, worst, share, others, thresholds)
+    if not found or not rest.any() or thresholds.subnormal.severity(others) is not None:
+        return None
+    worst = sorted(found, key=lambda place: -share[place])
+    return _finding(scaler, worst, share, others, thresholds)
 
 
 def _finding(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from ampmon.numerics.formats import FP16
@@ -40,7 +38,7 @@ LARGER = "scaler = ampmon.GradScaler(init_scale={init_scale})"
 
 
 @each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """Judge the newest samples that are finite."""
     samples = scaler.samples
     one, other = samples.on_grid, samples.off_grid
@@ -50,15 +48,15 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     since = int(above[-1]) + 1 if len(above) else 0
     zero = finite[since:]
     if len(zero) < LEAST:
-        return
+        return None
     first, last = (int(samples.step[zero[end]]) for end in (0, -1))
     if last - first < PAUSE:
-        return
+        return None
     scale = float(samples.scale[zero[-1]])
     before = float(samples.scale[finite[since - 1]]) if since else None
     peak = float(np.maximum(one.amax, other.amax)[finite[since - 1]]) if since else 0.0
     severity, why, fix = _cause(scale, before, peak)
-    yield Finding(
+    return Finding(
         rule="zero_gradients",
         severity=severity,
         title=f"All gradients have been 0 since step {count(first)}: the model learns nothing",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.updates import calibrated_from, is_alive, newest_scale
@@ -22,15 +20,15 @@ FIX = "scaler = ampmon.GradScaler(init_scale={init_scale})"
 
 
 @each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Yield a notice if the search has as many skips as a `consecutive_skips` notice needs, while the run is young."""
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
+    """Return a notice if the search has as many skips as a `consecutive_skips` notice needs, while the run is young."""
     end = calibrated_from(scaler)
     first = scaler.first
     search = first[first["last"] < end]
     skipped = int(search["skipped"].sum())
     young = len(first) and first["last"][-1] == scaler.recent["last"][-1]
     if not young or thresholds.consecutive_skips.severity(skipped) is None:
-        return
+        return None
     scale = float(search["after_last"][-1])
     newest = newest_scale(scaler)
     first_scale = min(scale, newest) if is_alive(newest) else scale
@@ -42,7 +40,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         if over
         else f"Initial scale too high: {plural(skipped, 'skip')} in the first {updates} steps so far"
     )
-    yield Finding(
+    return Finding(
         rule="calibration",
         severity="notice",
         title=title,

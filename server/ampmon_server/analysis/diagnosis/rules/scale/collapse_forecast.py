@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.updates import (
@@ -29,15 +27,15 @@ FIX = (
 
 
 @each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Yield a critical finding if few skips are left, even if no updates are skipped at present."""
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
+    """Return a critical finding if few skips are left, even if no updates are skipped at present."""
     scale = newest_scale(scaler)
     left = None if is_set_by_hand(scaler.recent) else skips_to_death(scale, scaler.policy)
     if left is None or left >= thresholds.skips_to_death:
-        return
+        return None
     last = int(scaler.recent["last"][-1])
     newest = next(iter(streaks(scaler.recent)[-1:]), None)
-    yield Finding(
+    return Finding(
         rule="collapse_forecast",
         severity="critical",
         title=f"{plural(left, 'more skip')} until 1/scale is infinite and the weights are destroyed "

@@ -36,14 +36,14 @@ NOT_ONE = 65536.0
 
 
 @each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Yield a critical finding while the scale is dead, or a warning if it was: the weights may be destroyed since."""
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
+    """Return a critical finding while the scale is dead, or a warning if it was: the weights may be destroyed since."""
     scale = newest_scale(scaler)
     now = not is_alive(scale)
     lived = _lived(scaler) if now else -1
     steps = [each for each in _dead(scaler) if each > lived]
     if not steps:
-        return
+        return None
     first, last = min(steps), max(steps)
     title = (
         f"The scale has been dead since step {count(first)} ({power_of_two(scale)}): {_harm(scaler, first)}"
@@ -51,7 +51,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         else f"The scale was dead from step {count(first)} to {count(last)}: weights may have been destroyed"
     )
     alive = scaler.policy.init_scale
-    yield Finding(
+    return Finding(
         rule="dead_scale",
         severity="critical" if now else "warning",
         title=title,

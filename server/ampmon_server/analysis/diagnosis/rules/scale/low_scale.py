@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from ampmon.wire import Finding
@@ -24,14 +22,14 @@ FIX = f"# If the loss is a sum over the batch, take its mean. If gradients are l
 
 
 @each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Yield a warning while the scale is that low."""
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
+    """Return a warning while the scale is that low."""
     scale = newest_scale(scaler)
     if not is_alive(scale) or scale >= thresholds.low_scale:
-        return
+        return None
     last = int(scaler.recent["last"][-1])
     first = _first(scaler, thresholds.low_scale)
-    yield Finding(
+    return Finding(
         rule="low_scale",
         severity="warning",
         title=f"The scale is {power_of_two(scale)}, below {thresholds.low_scale:g}, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -39,13 +39,13 @@ MOST = 0.7
 @each_scaler_with_logged
 def examine(
     scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
-) -> Iterator[Finding]:
+) -> Finding | None:
     """Judge by the share of updates that it costs, from the first growth under the current growth interval on."""
     window = scaler.recent[-thresholds.skip_window :]
     interval = scaler.policy.growth_interval
     grown = np.flatnonzero(window["moves"][:, GROW])
     if not len(grown):
-        return
+        return None
     sooner = np.flatnonzero(np.diff(window["first"][grown]) < interval)
     window = window[grown[sooner[-1] + 1 if len(sooner) else 0] :]
     skipped, updates = int(window["skipped"].sum()), int(window["n"].sum())
@@ -53,12 +53,12 @@ def examine(
     tries = min(_tries(window) * scaler.policy.hysteresis, skipped)
     severity = thresholds.skip_rate.severity(at_least(tries, updates, thresholds.skip_window))
     if severity is None or tries < max(TRIES, MOST * skipped):
-        return
+        return None
     if not has_ceiling(window[whole_skips(window)]) or _is_of_the_loader(window, scaler.policy):
-        return
+        return None
     if severity_of(window[outlier_skips(window, logged)], window, thresholds) is not None:
-        return  # outliers are a second cause: `skip_rate` reports both together
-    yield Finding(
+        return None  # outliers are a second cause: `skip_rate` reports both together
+    return Finding(
         rule="sawtooth",
         severity=severity,
         title=f"{percent(tries / updates)} of the steps are skipped because growth_interval="

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.updates import CAPPED, newest_scale
@@ -23,14 +21,14 @@ FIX = (
 
 
 @each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Yield a notice if the newest growth that was due had no effect."""
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
+    """Return a notice if the newest growth that was due had no effect."""
     capped = scaler.updates[scaler.updates["moves"][:, CAPPED] > 0]
     scale = newest_scale(scaler)
     if not len(capped) or scale < capped["move_after"][-1, CAPPED]:
-        return
+        return None
     times = int(capped["moves"][:, CAPPED].sum())
-    yield Finding(
+    return Finding(
         rule="scale_cap",
         severity="notice",
         title=f"The scale is at its cap, {power_of_two(scale)}: it was due to grow {plural(times, 'time')} and did not",

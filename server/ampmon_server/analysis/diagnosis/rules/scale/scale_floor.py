@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
@@ -34,22 +33,22 @@ HELD = 3
 
 
 @each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """Judge the newest updates, including calibration, because a floor is there from the beginning."""
     window = scaler.recent[-thresholds.skip_window :]
     if len(window) < 2:
-        return
+        return None
     held = window[:-1][held_scale(window, scaler.policy)[:-1]]
     held = held[held["scale_first"] <= window["scale_first"][-1]]
     if int(held["n"].sum()) < HELD:
-        return
+        return None
     floor = float(held["scale_first"][-1])
     by_hand = is_set_by_hand(window)
     unscaled = floor <= 1 and floor <= scaler.policy.min_scale
     begin = max(floor, 1.0) if math.isfinite(floor) else INIT_SCALE
     why = BY_HAND if by_hand else FLOOR if scaler.policy.min_scale > 0 else RAISED
     skipped = int((window if by_hand else held)["skipped"].sum())
-    yield Finding(
+    return Finding(
         rule="scale_floor",
         severity="warning",
         title=f"The scale does not fall below {power_of_two(floor)}, and {count(skipped)} of the last "

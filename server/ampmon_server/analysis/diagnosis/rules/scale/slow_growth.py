@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.fixes import RESTART
@@ -40,16 +38,16 @@ NEVER = 10**8
 
 
 @each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Yield a finding with the underflow's severity if growth takes longer than `growth_patience`."""
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
+    """Return a finding with the underflow's severity if growth takes longer than `growth_patience`."""
     seen = underflow(scaler)
     severity = thresholds.subnormal.severity(seen.low) if seen else None
     if seen is None or severity is None or is_set_by_hand(scaler.recent):
-        return
+        return None
     bits = bits_to_cure(seen, thresholds)
     if bits is None or is_climbing(scaler, seen, thresholds):
-        return
-    yield Finding(
+        return None
+    return Finding(
         rule="slow_growth",
         severity=severity,
         title=_title(scaler, seen, bits),

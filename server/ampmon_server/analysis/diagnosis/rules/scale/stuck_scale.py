@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from ampmon.wire import Finding
@@ -37,27 +35,27 @@ PAST = (
 
 
 @each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """Judge by updates at the same scale without a skip, or by a growth tracker that is past its interval."""
     policy = scaler.policy
     scale, interval = newest_scale(scaler), policy.growth_interval
     if not interval or not policy.growth_factor > 1:
-        return
+        return None
     still = _still(scaler.updates)
     if is_set_by_hand(scaler.recent) or still["moves"][:, CAPPED].any():
-        return
+        return None
     tracker = scaler.growth_tracker or 0
     past, quiet = is_past_growth(scaler), int(still["n"].sum())
     if past:
         quiet = max(quiet, tracker)
     elif tracker >= interval or quiet < thresholds.stuck_intervals * interval:
-        return
+        return None
     why = (
         f"its growth tracker is past growth_interval = {count(interval)}, so it cannot grow"
         if past
         else f"it should grow every {count(interval)}"
     )
-    yield Finding(
+    return Finding(
         rule="stuck_scale",
         severity="warning",
         title=f"The scale has stayed at {power_of_two(scale)} for {count(quiet)} steps without a skip: {why}",
