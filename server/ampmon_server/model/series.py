@@ -5,7 +5,7 @@ Rows are in order of step. If several attempts have the same step, only the late
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
@@ -225,33 +225,12 @@ def take(series: Totals, rows: npt.NDArray[Any]) -> Totals:
 
 def take_samples(series: GradientSeries, rows: npt.NDArray[Any]) -> GradientSeries:
     """Return the sampled updates that a boolean mask or an index array picks."""
-    return GradientSeries(
-        series.step[rows],
-        series.time[rows],
-        series.scale[rows],
-        take(series.on_grid, rows),
-        take(series.off_grid, rows),
-        series.exact,
-    )
+    return _made([series], lambda name, of: of[0][rows])
 
 
 def join_samples(parts: Sequence[GradientSeries]) -> GradientSeries:
     """Concatenate at least one series. The steps of each follow those of the one before."""
-
-    def together(of: Sequence[Any], name: str) -> Any:
-        return np.concatenate([getattr(each, name) for each in of])
-
-    def totals(of: Sequence[Totals]) -> Totals:
-        return Totals(*(together(of, each.name) for each in fields(Totals)))
-
-    return GradientSeries(
-        together(parts, "step"),
-        together(parts, "time"),
-        together(parts, "scale"),
-        totals([part.on_grid for part in parts]),
-        totals([part.off_grid for part in parts]),
-        all(part.exact for part in parts),
-    )
+    return _made(parts, lambda name, of: np.concatenate(of))
 
 
 def combine_shards(shards: Sequence[GradientSeries]) -> GradientSeries:
@@ -265,24 +244,30 @@ def combine_shards(shards: Sequence[GradientSeries]) -> GradientSeries:
     for shard in shards[1:]:
         steps = np.intersect1d(steps, shard.step)
     aligned = [take_samples(shard, np.searchsorted(shard.step, steps)) for shard in shards]
+    return _made(aligned, _added)
+
+
+def _added(name: str, of: Sequence[Any]) -> Any:
+    if name in {"step", "time", "scale"}:
+        return of[0]
+    return np.max(of, 0) if name in {"amax", "parameters", "grain"} else np.sum(of, 0)
+
+
+def _made(
+    parts: Sequence[GradientSeries], how: Callable[[str, Sequence[Any]], Any]
+) -> GradientSeries:
+    """Make one series of several: ``how`` gets the name of an array, and that array of each."""
+
+    def arrays(of: Sequence[Any], names: Iterable[str]) -> dict[str, Any]:
+        return {name: how(name, [getattr(each, name) for each in of]) for name in names}
+
+    names = [each.name for each in fields(Totals)]
     return GradientSeries(
-        steps,
-        aligned[0].time,
-        aligned[0].scale,
-        _add([shard.on_grid for shard in aligned]),
-        _add([shard.off_grid for shard in aligned]),
-        all(shard.exact for shard in aligned),
+        **arrays(parts, ("step", "time", "scale")),
+        on_grid=Totals(**arrays([part.on_grid for part in parts], names)),
+        off_grid=Totals(**arrays([part.off_grid for part in parts], names)),
+        exact=all(part.exact for part in parts),
     )
-
-
-def _add(totals: Sequence[Totals]) -> Totals:
-    columns = {}
-    for field in fields(Totals):
-        stacked = np.stack([getattr(total, field.name) for total in totals])
-        columns[field.name] = (
-            stacked.max(0) if field.name in {"amax", "parameters", "grain"} else stacked.sum(0)
-        )
-    return Totals(**columns)
 
 
 def empty_gradients() -> GradientSeries:
