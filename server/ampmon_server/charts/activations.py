@@ -6,7 +6,6 @@ flushed. Bars leave out normal elements, which would fill them and hide the rest
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,15 @@ import numpy.typing as npt
 from ampmon.numerics import sampling_error
 from ampmon.numerics.histogram import SMALL_CLASSES, Classes, headroom_bits
 from ampmon_server.charts.parts.chart import chart, nothing_here
-from ampmon_server.charts.parts.layout import Figure, escaped, figure, shortened, ticks, y_axis
+from ampmon_server.charts.parts.layout import (
+    Figure,
+    escaped,
+    figure,
+    own_axis,
+    shortened,
+    ticks,
+    y_axis,
+)
 from ampmon_server.charts.parts.source import View
 from ampmon_server.charts.parts.traces import Trace, bars, markers
 from ampmon_server.charts.parts.window import Window, typed
@@ -80,6 +87,7 @@ def activations(window: Window) -> Figure | str:
     name_at = ticks(dict(zip(heights.tolist(), map(escaped, names), strict=True)))
     font = {"size": 11, "color": "role:ink"}
     across = {"share of the gradient's elements": "lost", "headroom, bits": "bits left"}
+    grid = {"gridcolor": "role:grid", "anchor": "y"}
     lost, bits = [short if view.narrow else long for long, short in across.items()]
     return figure(
         traces,
@@ -92,8 +100,8 @@ def activations(window: Window) -> Figure | str:
         bargap=0.35,
         showlegend=True,
         legend=_legend(view),
-        xaxis=_x_axis(lost, [0, 0.52], _percent_ticks(_lost(sample)[rows])),
-        xaxis2=_x_axis(bits, [0.62, 1], _bits_ticks(sample, rows)),
+        xaxis=own_axis(lost, domain=[0, 0.52], **grid, **_percent_ticks(_lost(sample)[rows])),
+        xaxis2=own_axis(bits, domain=[0.62, 1], **grid, **_bits_ticks(sample, rows)),
         yaxis=y_axis(
             range=[float(heights[-1]) - 0.6, 0.6],
             **name_at,
@@ -232,20 +240,6 @@ def _bits_ticks(sample: ModuleSample, rows: Ints) -> dict[str, Any]:
     wide = (most - least) / 4
     stride = next(stride for stride in (4, 8, 16, 32, 64) if wide <= stride or stride == 64)
     return {"range": [least - 1.0, most + 1.5], "dtick": stride, "tick0": 0}
-
-
-def _x_axis(title: str, domain: list[float], shown: Mapping[str, Any]) -> dict[str, Any]:
-    """An axis of fixed range: the page's zoom is along steps, and this axis is not."""
-    return {
-        "title": {"text": title, "standoff": 4},
-        "fixedrange": True,
-        "zeroline": False,
-        "gridcolor": "role:grid",
-        "ticks": "",
-        "anchor": "y",
-        "domain": domain,
-        **shown,
-    }
 
 
 def _caption(sample: ModuleSample, rows: Ints) -> str:

@@ -24,7 +24,7 @@ from ampmon_server.charts.parts.layout import (
 )
 from ampmon_server.charts.parts.samples import GRID_DEFINITION, judge
 from ampmon_server.charts.parts.source import View
-from ampmon_server.charts.parts.traces import Trace, line, tick
+from ampmon_server.charts.parts.traces import Trace, line, scatter, tick
 from ampmon_server.charts.parts.window import Window, cut, rows, typed
 from ampmon_server.charts.scale import stepped
 from ampmon_server.charts.together import (
@@ -204,17 +204,16 @@ def _rug(run: Compared, window: Window, row: int) -> Trace:
         f"{steps(first, last)}: {count(number)} skipped"
         for first, last, number in rows(held_by, "skip_first", "skip_last", "skipped")
     ]
-    return {
-        "type": "scatter",
+    return scatter(
+        window.plot(window.x.at(held_by, "skip")),
+        [-row] * len(held_by),
+        "markers",
         **hovered(run),
-        "mode": "markers",
-        "marker": tick(run.role, 14),
-        "x": window.plot(window.x.at(held_by, "skip")),
-        "y": [-row] * len(held_by),
-        "customdata": typed(held_by["skipped"]),
-        "text": said,
-        "hovertemplate": "%{text}",
-    }
+        marker=tick(run.role, 14),
+        customdata=typed(held_by["skipped"]),
+        text=said,
+        hovertemplate="%{text}",
+    )
 
 
 def _decades(shares: Sequence[Any]) -> tuple[float, float]:

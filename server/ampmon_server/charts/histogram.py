@@ -17,6 +17,7 @@ from ampmon_server.charts.parts.layout import (
     figure,
     format_choice,
     label,
+    own_axis,
     powers_of_two,
     ticks,
     upright,
@@ -148,7 +149,6 @@ def _trace(drawn: list[_Bar], looked: int, into: FloatFormat) -> Trace:
 
 
 def _x_axis(low: float, high: float, bars: list[_Bar], view: View) -> dict[str, Any]:
-    """An axis of fixed range: the page's zoom is along steps, and this axis is not."""
     powers = powers_of_two(low + 1, high - 1)
     apart = {bar.at: _APART[bar.words] for bar in bars if bar.words in _APART}
     room = 5 if view.narrow else 2
@@ -157,15 +157,8 @@ def _x_axis(low: float, high: float, bars: list[_Bar], view: View) -> dict[str, 
         for at, words in zip(powers["tickvals"], powers["ticktext"], strict=True)
         if all(abs(at - other) >= room for other in apart)
     } | apart
-    return {
-        "range": [low, high],
-        "title": {"text": "magnitude of an element, scaled", "standoff": 4},
-        "fixedrange": True,
-        "showgrid": False,
-        "zeroline": False,
-        "ticks": "",
-        **ticks(named),
-    }
+    title = "magnitude of an element, scaled"
+    return own_axis(title, range=[low, high], showgrid=False, **ticks(named))
 
 
 def _y_axis(decades: float) -> dict[str, Any]:

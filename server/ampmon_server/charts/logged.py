@@ -11,7 +11,7 @@ import numpy as np
 
 from ampmon_server.charts.parts.layout import Figure, choice, empty, y_axis
 from ampmon_server.charts.parts.source import View
-from ampmon_server.charts.parts.traces import Trace, band
+from ampmon_server.charts.parts.traces import Trace, band, scatter
 from ampmon_server.charts.parts.window import Window, axis_of, ends, in_view, typed
 from ampmon_server.charts.scalars import columns_of, how_far, points_of, reaching
 from ampmon_server.charts.together import (
@@ -127,8 +127,7 @@ def _line(run: Compared, cells: Cells, window: Window, few: bool) -> _Line:
 
 
 def _scatter(of: _Line, x: Ints | Floats, y: Floats, mode: str, **keys: Any) -> Trace:
-    at = {"x": of.window.plot(x), "y": typed(y)}
-    return {"type": "scatter", **hovered(of.run), "mode": mode, **at, **keys}
+    return scatter(of.window.plot(x), y, mode, **{**hovered(of.run), **keys})
 
 
 def _faint(line: _Line) -> Trace:

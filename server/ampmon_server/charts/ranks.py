@@ -9,8 +9,8 @@ import numpy as np
 
 from ampmon_server.charts.parts.chart import chart
 from ampmon_server.charts.parts.layout import Figure, figure, ticks, y_axis
-from ampmon_server.charts.parts.traces import Trace, markers, tick
-from ampmon_server.charts.parts.window import Window, typed
+from ampmon_server.charts.parts.traces import Trace, markers, scatter, tick
+from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Flags, Floats, Ints, RankRows
 from ampmon_server.model.words import count, plural, power_of_two, pruned, steps
@@ -129,17 +129,9 @@ def _presence(strips: list[Strip], window: Window) -> Trace:
         for first, last in strip.stretches():
             x += [first, last, last]
             y += [-strip.place, -strip.place, np.nan]
-    return {
-        "type": "scatter",
-        "name": "has a record",
-        "mode": "lines+markers",
-        "line": {"color": "role:normal", "width": 3},
-        "marker": {"size": 3},
-        "opacity": 0.5,
-        "x": window.plot(np.array(x)),
-        "y": typed(np.array(y)),
-        "hoverinfo": "skip",
-    }
+    style: Trace = {"line": {"color": "role:normal", "width": 3}, "marker": {"size": 3}}
+    keys = {"name": "has a record", "opacity": 0.5, "hoverinfo": "skip", **style}
+    return scatter(window.plot(np.array(x)), np.array(y), "lines+markers", **keys)
 
 
 def _skips(strips: list[Strip], window: Window) -> list[Trace]:

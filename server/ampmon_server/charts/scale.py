@@ -25,7 +25,7 @@ from ampmon_server.charts.parts.layout import (
     y_axis,
 )
 from ampmon_server.charts.parts.source import View
-from ampmon_server.charts.parts.traces import Trace, each_once, markers
+from ampmon_server.charts.parts.traces import Trace, each_once, markers, scatter
 from ampmon_server.charts.parts.window import PLACES, Place, Window, is_whole, typed
 from ampmon_server.charts.skips import rug
 from ampmon_server.model.aggregates.merging import Cells
@@ -163,18 +163,17 @@ def stepped(window: Window, *, turns: bool = False) -> Trace:
     heights = log2_scale(scale[drawn])
     heights[np.flatnonzero(holes) + np.arange(np.count_nonzero(holes))] = np.nan
     step_too = "" if window.view.x == "step" else ", step %{customdata:,d}"
-    return {
-        "type": "scatter",
-        "name": "loss scale",
-        "mode": "lines" if len(drawn) > 1 else "lines+markers",
-        "line": {"shape": "hv", "color": "role:scale", "width": 1.5},
-        "showlegend": False,
-        "x": window.plot(x[drawn]),
-        "y": typed(heights),
-        "text": [power_of_two(each) for each in scale[drawn].tolist()],
-        "customdata": typed(step[drawn]),
-        "hovertemplate": f"%{{text}}{step_too}<extra></extra>",
-    }
+    return scatter(
+        window.plot(x[drawn]),
+        heights,
+        "lines" if len(drawn) > 1 else "lines+markers",
+        name="loss scale",
+        line={"shape": "hv", "color": "role:scale", "width": 1.5},
+        showlegend=False,
+        text=[power_of_two(each) for each in scale[drawn].tolist()],
+        customdata=typed(step[drawn]),
+        hovertemplate=f"%{{text}}{step_too}<extra></extra>",
+    )
 
 
 def _turns(scale: Floats, holes: Flags) -> Flags:

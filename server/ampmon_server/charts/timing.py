@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,6 @@ from ampmon_server.charts.parts.window import Window, rows
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Floats
 from ampmon_server.model.words import SPACE, magnitude_of, steps
-
-
-_TIMES = {"d": 86400.0, "h": 3600.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
-_SIZES = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1.0}
 
 
 @chart(
@@ -118,14 +115,6 @@ def _memory_axis(cells: Cells) -> dict[str, Any]:
     return y_axis(range=[0, top], domain=[0, 0.4], **named)
 
 
-def _seconds(seconds: float) -> str:
-    return _in_units(seconds, _TIMES)
-
-
-def _bytes(number: float) -> str:
-    return _in_units(number, _SIZES)
-
-
 def _in_units(number: float, units: Mapping[str, float]) -> str:
     """Three digits, in the largest unit of which there is at least one."""
     rounded = float(f"{number:.3g}")
@@ -133,6 +122,12 @@ def _in_units(number: float, units: Mapping[str, float]) -> str:
         if rounded >= size:
             break
     return f"{magnitude_of(rounded / size)}{SPACE}{unit}"
+
+
+_seconds = partial(
+    _in_units, units={"d": 86400.0, "h": 3600.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
+)
+_bytes = partial(_in_units, units={"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1.0})
 
 
 def _caption(timed: Cells, measured: Cells) -> str:

@@ -29,7 +29,7 @@ from ampmon_server.charts.parts.layout import (
     y_axis,
 )
 from ampmon_server.charts.parts.source import ScaleSource, View
-from ampmon_server.charts.parts.traces import Trace
+from ampmon_server.charts.parts.traces import Trace, scatter
 from ampmon_server.charts.parts.window import Window, typed
 from ampmon_server.charts.underflow import height_of
 from ampmon_server.model.series import Floats
@@ -196,7 +196,7 @@ def _traces(loss: LossKind, shares: Curve, measured: int | None) -> list[Trace]:
     there = ~known
     said = [_between(*ends) for ends in zip(low[there].tolist(), high[there].tolist(), strict=True)]
     # The page reads values only at these scales, because a measured share may be between them.
-    exact = {"mode": "lines", "meta": {"exact": True}}
+    exact = {"meta": {"exact": True}}
     hidden = {"line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
     style = {"color": f"role:{loss.role}", "width": 2, "dash": loss.dash}
     hatch = {"fgcolor": f"role:{loss.role}", "fgopacity": 0.35, **_HATCH}
@@ -216,8 +216,8 @@ def _traces(loss: LossKind, shares: Curve, measured: int | None) -> list[Trace]:
 
 
 def _points(loss: LossKind, x: Floats, share: Floats) -> Trace:
-    y = typed(height_of(share, FLOOR).astype(np.float32))
-    return {"type": "scatter", "x": typed(x), "y": y, "legendgroup": loss.field}
+    heights = height_of(share, FLOOR).astype(np.float32)
+    return scatter(typed(x), heights, legendgroup=loss.field)
 
 
 def _hover(loss: LossKind, said: list[str], how: str = "") -> dict[str, Any]:

@@ -5,6 +5,7 @@ Colours are role names: "role:ink". web/roles.json has the colour of each role i
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -229,6 +230,17 @@ def y_axis(**keys: Any) -> dict[str, Any]:
     }
 
 
+def own_axis(title: str, **keys: Any) -> dict[str, Any]:
+    """Return an x axis of fixed range for a chart that is not along the run: the page's zoom is along steps."""
+    return {
+        "title": {"text": title, "standoff": 4},
+        "fixedrange": True,
+        "zeroline": False,
+        "ticks": "",
+        **keys,
+    }
+
+
 def log_axis(
     low: float, high: float, say: Callable[[float], str], at_most: int = 5, **keys: Any
 ) -> dict[str, Any]:
@@ -316,7 +328,7 @@ def upright(x: float, role: str, dash: str, width: float = 1) -> dict[str, Any]:
 
 def escaped(text: str) -> str:
     """Escape a user's text for Plotly, which interprets some HTML."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return html.escape(text, quote=False)
 
 
 def shortened(name: str, letters: int) -> str:

@@ -36,6 +36,17 @@ DOTTED_MAX = 60
 """A line of at most this many points has a dot at each."""
 
 
+def scatter(x: Mapping[str, str], y: Any, mode: str = "lines", **keys: Any) -> Trace:
+    """Draw points at the encoded ``x`` [p] and heights ``y`` [p], joined unless ``mode`` is "markers"."""
+    return {
+        "type": "scatter",
+        "mode": mode,
+        "x": x,
+        "y": typed(y) if isinstance(y, np.ndarray) else y,
+        **keys,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class GappedPoints:
     """Points with others inserted at gaps: ``taken`` [q] is the original point of each, ``x`` its new position.
@@ -53,13 +64,7 @@ class GappedPoints:
         """Draw a line through ``y`` of the original points [p], with ``said`` [p] as the hover texts."""
         if said is not None:
             keys = {"text": [said[place] for place in self.taken.tolist()], **keys}
-        return {
-            "type": "scatter",
-            "mode": "lines",
-            "x": window.plot(self.x),
-            "y": typed(np.where(self.empty, np.nan, y[self.taken])),
-            **keys,
-        }
+        return scatter(window.plot(self.x), np.where(self.empty, np.nan, y[self.taken]), **keys)
 
 
 def _whole(x: Ints | Floats) -> GappedPoints:
@@ -182,17 +187,8 @@ def markers(
     **keys: Any,
 ) -> Trace:
     """Draw marks at the encoded ``x`` [p] and heights ``y`` [p], with ``said`` [p] as the hover texts."""
-    return {
-        "type": "scatter",
-        "name": name,
-        "mode": "markers",
-        "marker": marker,
-        "x": x,
-        "y": typed(y) if isinstance(y, np.ndarray) else y,
-        "text": said,
-        "hoverinfo": "text",
-        **keys,
-    }
+    keys = {"name": name, "marker": marker, "text": said, "hoverinfo": "text", **keys}
+    return scatter(x, y, "markers", **keys)
 
 
 def tick(role: str, size: int) -> dict[str, Any]:
@@ -267,12 +263,6 @@ def _trace(found: list[tuple[Floats, Floats]], window: Window, **keys: Any) -> T
     """Join stretches into one trace that breaks between them."""
     x = [np.append(each, each[-1]) for each, _ in found]
     y = [np.append(each, np.nan) for _, each in found]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "showlegend": False,
-        "hoverinfo": "skip",
-        "x": window.plot(np.concatenate(x)[:-1] if x else np.zeros(0)),
-        "y": typed(np.concatenate(y)[:-1] if y else np.zeros(0)),
-        **keys,
-    }
+    along, heights = (np.concatenate(ends)[:-1] if ends else np.zeros(0) for ends in (x, y))
+    keys = {"showlegend": False, "hoverinfo": "skip", **keys}
+    return scatter(window.plot(along), heights, **keys)
