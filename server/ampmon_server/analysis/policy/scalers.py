@@ -183,10 +183,27 @@ class Setting:
 
         Torch's has the hysteresis and the least scale of the run's ``own`` policy.
         """
-        setting = self if scale is None else replace(self, init_scale=scale)
-        made = _MACHINES[self.kind](setting, own)
+        made = self._made(self.init_scale if scale is None else scale, own)
         made.resume(tracker)
         return made
+
+    def _made(self, scale: float, own: ScalePolicy) -> ScalerModel:
+        if self.kind == "fixed":
+            return ScalerModel(scale)
+        if self.kind == "fairseq":
+            return Fairseq(scale, self.growth_interval or 2000)
+        if self.kind == "torch":
+            return Torch(
+                scale,
+                self.growth_factor or 2.0,
+                self.backoff_factor or 0.5,
+                2000 if self.growth_interval is None else self.growth_interval,
+                hysteresis=own.hysteresis,
+                consecutive=own.consecutive,
+                minimum=own.min_scale,
+            )
+        interval, raises = self.growth_interval or 1000, self.kind == "deepspeed"
+        return Torch(scale, growth_interval=interval, hysteresis=2, minimum=1.0, raises=raises)
 
     def code(self, base: ScalePolicy) -> str:
         """Return code that applies the setting to a scaler with policy ``base``. Empty if torch has no such policy."""
@@ -216,46 +233,9 @@ DEFAULTS: Mapping[Kind, Setting] = {
 }
 
 
-def _torch(of: Setting, own: ScalePolicy) -> ScalerModel:
-    return Torch(
-        of.init_scale,
-        of.growth_factor or 2.0,
-        of.backoff_factor or 0.5,
-        2000 if of.growth_interval is None else of.growth_interval,
-        hysteresis=own.hysteresis,
-        consecutive=own.consecutive,
-        minimum=own.min_scale,
-    )
-
-
-def _megatron(of: Setting, *, raises: bool = False) -> ScalerModel:
-    return Torch(
-        of.init_scale,
-        growth_interval=of.growth_interval or 1000,
-        hysteresis=2,
-        minimum=1.0,
-        raises=raises,
-    )
-
-
-_MACHINES: Mapping[Kind, Callable[[Setting, ScalePolicy], ScalerModel]] = {
-    "torch": _torch,
-    "fixed": lambda of, own: ScalerModel(of.init_scale),
-    "megatron": lambda of, own: _megatron(of),
-    "deepspeed": lambda of, own: _megatron(of, raises=True),
-    "fairseq": lambda of, own: Fairseq(of.init_scale, of.growth_interval or 2000),
-}
-
-
 def recorded(policy: ScalePolicy) -> Setting:
     """Return the setting that a run was recorded with."""
-    return Setting(
-        "torch",
-        policy.init_scale,
-        policy.growth_factor,
-        policy.backoff_factor,
-        policy.growth_interval,
-    )
+    return Setting("torch", *(getattr(policy, name) for name in NAMES))
 
 
 def changed(kind: Kind, base: ScalePolicy, **given: float | None) -> Setting:
