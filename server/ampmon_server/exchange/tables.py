@@ -8,12 +8,9 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-import numpy as np
-
 from ampmon_server.exchange.formats import COLUMNS, Piece, Table
-from ampmon_server.model.series import Floats
 from ampmon_server.store import Store, Summary
-from ampmon_server.store.engine.numbers import INTEGER_MAX
+from ampmon_server.store.engine.numbers import INTEGER_MAX, split_named
 from ampmon_server.store.reading.export import ExportedSample
 
 
@@ -109,16 +106,8 @@ def _sample(of: ExportedSample, part: slice) -> Piece:
         "dtype": [each.dtype for each in found],
     }
     for name in ("amax", "sum_squares"):
-        columns[name], columns[f"{name}_kind"] = _finite(getattr(statistics, name)[part])
+        pairs = map(split_named, getattr(statistics, name)[part].tolist())
+        columns[name], columns[f"{name}_kind"] = map(list, zip(*pairs, strict=True))
     for name in COLUMNS["samples"].keys() - columns.keys():
         columns[name] = getattr(statistics, name)[part].tolist()
     return {name: columns[name] for name in COLUMNS["samples"]}
-
-
-def _finite(values: Floats) -> tuple[list[float | None], list[str | None]]:
-    """Split numbers into finite values, which any format holds, and the kinds of the others (inf, -inf, nan)."""
-    kept = np.isfinite(values).tolist()
-    pairs = list(zip(values.tolist(), kept, strict=True))
-    return [value if ok else None for value, ok in pairs], [
-        None if ok else str(value) for value, ok in pairs
-    ]

@@ -11,7 +11,7 @@ from ampmon.wire import BASELINE
 from ampmon_server.model.aggregates.departure import BaselineBand, Departure, band, departure
 from ampmon_server.model.words import NONE, count, measure, plural, power_of_two
 from ampmon_server.store.engine.errors import NotFound
-from ampmon_server.store.engine.numbers import KINDS, join, split
+from ampmon_server.store.engine.numbers import KINDS, join, split_named
 from ampmon_server.store.pages.windows import WHOLE, Stretch
 from ampmon_server.store.runs.runs import Summary
 from ampmon_server.store.store import Store
@@ -126,6 +126,5 @@ def distance(store: Store, baseline: Summary, run: Summary, name: str) -> Distan
     if not len(at.updates):
         return Distance(words, found.step, found.side, found.until)
     skipped, held = int(at.updates["skipped"].sum()), float(at.updates["scale_last"][-1])
-    scale, kind = split(held)
     words += f": scale {power_of_two(held)}, {plural(skipped, 'skipped step')} before"
-    return Distance(words, found.step, found.side, found.until, scale, KINDS[kind], skipped)
+    return Distance(words, found.step, found.side, found.until, *split_named(held), skipped)
