@@ -23,7 +23,7 @@ from ampmon_server.charts.parts.layout import (
 )
 from ampmon_server.charts.parts.source import Source, View
 from ampmon_server.charts.parts.traces import CROSS, Trace, broken, each_once, markers
-from ampmon_server.charts.parts.window import Gaps, Window, axis_of, in_view, typed
+from ampmon_server.charts.parts.window import Gaps, Window, axis_of, ends, in_view, typed
 from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.aggregates.scalars import mean, merge, not_finite
 from ampmon_server.model.series import Floats, Ints
@@ -71,7 +71,11 @@ def scalars(window: Window) -> Figure | str:
     if not any(len(cells) for cells in drawn.values()):
         return nothing_here(view, "value", "No value.")
     # Charts of a run show the same stretch of x, that of its updates.
-    shared = window if len(window.updates) else window.around(list(drawn.values()))
+    shared = (
+        window
+        if len(window.updates)
+        else window.between(*ends(list(drawn.values()), window.x, view))
+    )
     traces: list[Trace] = []
     axes: dict[str, Any] = {}
     labels = []

@@ -119,7 +119,7 @@ def scale(window: Window) -> Figure:
     view, all_of, room = window.view, window.all_updates[0], headroom(window)
     low, high = _range(all_of, room)
     marks = [trace for mark in MARKS for trace in _marks(mark, window)] + _resumed(window)
-    shapes, labels = _labels(all_of, view)
+    shapes, labels = _labels(all_of, room, (low, high), view)
     above = room.traces() if room else []
     # In the stack, the chart of skips is right below.
     lost = [] if view.stacked else rug(window, yaxis="y2")
@@ -138,7 +138,7 @@ def scale(window: Window) -> Figure:
         yaxis=y_axis(range=[low, high], domain=domain, **powers_of_two(low, high)),
         **strip,
         shapes=shapes,
-        annotations=[*labels, *_room_label(room, all_of, (low, high), view)],
+        annotations=labels,
         hovermode="x unified",
     )
 
@@ -262,8 +262,10 @@ def _range(cell: Cells, room: Headroom | None) -> tuple[float, float]:
     return around(np.array([low, high]))
 
 
-def _labels(cell: Cells, view: View) -> tuple[list[Trace], list[Trace]]:
-    """Label the newest scale, and draw the floor if a scale is dead."""
+def _labels(
+    cell: Cells, room: Headroom | None, ends: tuple[float, float], view: View
+) -> tuple[list[Trace], list[Trace]]:
+    """Label the newest scale and, clear of that, the headroom. Draw the floor if a scale is dead."""
     shapes, labels = [], []
     newest, lowest = log2_scale(np.array([cell["after_last"], cell["scale_min"]])).tolist()
     if DEAD < newest < ENDLESS and not view.narrow:
@@ -274,18 +276,11 @@ def _labels(cell: Cells, view: View) -> tuple[list[Trace], list[Trace]]:
         labels.append(
             beside(DEAD, "dead: 1/scale overflows", "skip", view, x=0, xanchor="left", yshift=8)
         )
+    if room is not None:
+        gap = 0.08 * (ends[1] - ends[0])
+        above = newest + gap if newest < ENDLESS else ends[0]
+        labels += room.label((above, ends[1] - gap), view)
     return shapes, labels
-
-
-def _room_label(
-    room: Headroom | None, cell: Cells, ends: tuple[float, float], view: View
-) -> list[Trace]:
-    """Label the headroom beside its line, clear of the label of the scale."""
-    if room is None:
-        return []
-    newest = float(log2_scale(np.array([cell["after_last"]]))[0])
-    gap = 0.08 * (ends[1] - ends[0])
-    return room.label((newest + gap if newest < ENDLESS else ends[0], ends[1] - gap), view)
 
 
 def _caption(cell: Cells, window: Window) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ampmon_server.charts.parts.chart import NO_USER_STEPS, nothing_here, titled
@@ -22,7 +22,6 @@ from ampmon_server.charts.parts.traces import Trace
 from ampmon_server.charts.parts.window import Window, cut
 from ampmon_server.model.aggregates.departure import BaselineBand, Departure
 from ampmon_server.model.aggregates.gradients import empty as no_gradients
-from ampmon_server.model.aggregates.merging import aligned_span
 from ampmon_server.model.aggregates.updates import empty as no_updates
 
 
@@ -111,8 +110,7 @@ def side_by_side(
 def frame_of(ends: Sequence[tuple[int, float]], view: View) -> Window:
     """Return an empty window around windows with these ends."""
     low, high = min((low for low, _ in ends), default=0), max((high for _, high in ends), default=0)
-    span = aligned_span(low, high, view.columns)
-    return replace(cut(Source(no_updates(), no_gradients()), view), low=low, high=high, span=span)
+    return cut(Source(no_updates(), no_gradients()), view).between(low, high)
 
 
 def nothing_of(runs: Sequence[Compared], view: View, what: str, before: str) -> str:

@@ -184,9 +184,8 @@ class Window:
         """Encode x for Plotly: steps, or ms since the epoch in the view's zone."""
         return typed(self.view.in_plot(x))
 
-    def around(self, series: Sequence[Cells]) -> Window:
-        """Return the window with the ends of ``series`` in place of those of its updates and gradients."""
-        low, high = ends(series, self.x, self.view)
+    def between(self, low: int, high: float) -> Window:
+        """Return the window with these ends in place of those of its updates and gradients."""
         span = aligned_span(low, high, self.view.columns)
         return replace(self, low=low, high=high, span=span)
 
