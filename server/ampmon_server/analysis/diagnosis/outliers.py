@@ -111,7 +111,10 @@ def loss_at(logged: Mapping[str, Cells], steps: Ints, skips: Ints) -> LossPatter
     at_skip = known.is_times(HEAVY) & known.is_at(skips)
     both = np.stack([steps - 1, steps])
     place = known.place(both)
-    is_logged = _is_dense(known.cells)[place[1]] & (known.cells["first"][place[1]] <= steps)
+    holding = known.cells[place[1]]
+    is_logged = (holding["n"] == holding["last"] - holding["first"] + 1) & (
+        holding["first"] <= steps
+    )
     ratios = known.cells["value_max"][at_skip] / known.usual[at_skip]
     return LossPattern(
         name=known.name,
@@ -188,10 +191,6 @@ def typical(cells: Cells) -> Floats:
     rest = (cells["sum"] - cells["value_max"]) / np.maximum(finite - 1, 1)
     mean = np.where(finite > 1, rest, cells["value_max"])
     return np.asarray(np.where(finite > 0, mean, np.inf), np.float64)
-
-
-def _is_dense(cells: Cells) -> Flags:
-    return np.asarray(cells["n"] == cells["last"] - cells["first"] + 1)
 
 
 def norm_ratio(scaler: ScalerCase, steps: Ints) -> float | None:

@@ -116,13 +116,8 @@ def _words(name: str, found: Divergence) -> str:
         if found.above > found.first
         else f"At step {count(found.first)}"
     )
-    return EXPLANATION.format(
-        name=name,
-        start=_value(found.start),
-        low=_value(found.low),
-        high=_value(found.high),
-        where=where,
-    )
+    losses = {each: _value(getattr(found, each)) for each in ("start", "low", "high")}
+    return EXPLANATION.format(name=name, where=where, **losses)
 
 
 def _value(loss: float) -> str:

@@ -93,7 +93,7 @@ class _Skips:
 
 def severity_of(skips: Cells, window: Cells, thresholds: Thresholds) -> Severity | None:
     """Return the severity of these skips of a window. A partial window counts with the low end of their share."""
-    skipped, updates = _count(skips), _updates(window)
+    skipped, updates = _count(skips), int(window["n"].sum())
     full = updates >= thresholds.skip_window
     if skipped < LEAST - full:
         return None
@@ -102,10 +102,6 @@ def severity_of(skips: Cells, window: Cells, thresholds: Thresholds) -> Severity
 
 def _count(skips: Cells) -> int:
     return int(skips["skipped"].sum())
-
-
-def _updates(window: Cells) -> int:
-    return int(window["n"].sum())
 
 
 @each_scaler_with_logged
@@ -117,7 +113,7 @@ def examine(
     severity = skips.severity(skips.window)
     if severity is None:
         return None
-    skipped, updates = _count(skips.window), _updates(skips.window)
+    skipped, updates = _count(skips.window), int(skips.window["n"].sum())
     in_common: Mapping[str, float | None] = {}
     steps = skips.steady["skip_first"]
     common = common_of(scaler, steps, logged) if len(steps) else None
