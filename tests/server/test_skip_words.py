@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ampmon_server.model.case import Skip, SkipCulprit
-from ampmon_server.model.skip_words import words_of
+from ampmon_server.queries.merged_skips import words_of
 
 
 SKIP = Skip(
