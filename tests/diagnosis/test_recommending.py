@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ampmon.wire import Finding, Severity
-from ampmon_server.analysis.diagnosis.recommending import recommend
+from ampmon_server.analysis.diagnosis.diagnose import recommend
 from ampmon_server.analysis.policy.simulation import Recommended
 from ampmon_server.model.scale_policy import ScalePolicy
 from made_cases import found, trained
