@@ -108,10 +108,8 @@ def histogram(window: Window) -> Figure | str:
 def _bars(sample: ParameterSample, into: FloatFormat) -> list[_Bar]:
     """The bars that are not empty, from left to right."""
     one = sample.statistics
-    counts = {
-        int(at) + EXPONENT_MIN: int(one.histogram[0][at]) for at in one.histogram[0].nonzero()[0]
-    }
-    bars = [_Bar(at, held, _fate(at, into), _words(at)) for at, held in counts.items()]
+    counts = enumerate(one.histogram[0].tolist(), EXPONENT_MIN)
+    bars = [_Bar(at, held, _fate(at, into), _words(at)) for at, held in counts if held]
     if one.zeros[0]:
         at = min([FP16.exponent_min_subnormal, *(bar.at for bar in bars)]) - 2.0
         bars.insert(0, _Bar(at, int(one.zeros[0]), "zero", "exactly zero"))

@@ -77,11 +77,10 @@ class Common:
 
 def common_of(scaler: ScalerCase, steps: Ints, logged: Mapping[str, Cells]) -> Common:
     """Return what the updates skipped at ``steps``, at least one, have in common."""
-    skips = scaler.recent["skip_first"][scaler.recent["skipped"] > 0]
     return Common(
         steps,
         period_of(steps),
-        loss_at(logged, steps, skips),
+        loss_at(scaler, steps, logged),
         culprits_of(scaler, steps),
         norm_ratio(scaler, steps),
         proven_scale(scaler.recent, steps),
@@ -99,8 +98,8 @@ def period_of(steps: Ints) -> int | None:
     return period
 
 
-def loss_at(logged: Mapping[str, Cells], steps: Ints, skips: Ints) -> LossPattern | None:
-    """Return the training loss at ``steps``, some of all ``skips``. None if no loss was logged.
+def loss_at(scaler: ScalerCase, steps: Ints, logged: Mapping[str, Cells]) -> LossPattern | None:
+    """Return the training loss at ``steps``, some of the newest skips. None if no loss was logged.
 
     A cell of several updates has only the step of its largest value, which stands for all skips in the cell. A value
     logged before `scale()` is stored with the update before, so both steps are checked.
@@ -108,6 +107,7 @@ def loss_at(logged: Mapping[str, Cells], steps: Ints, skips: Ints) -> LossPatter
     known = _known(logged)
     if known is None:
         return None
+    skips = scaler.recent["skip_first"][scaler.recent["skipped"] > 0]
     at_skip = known.is_times(HEAVY) & known.is_at(skips)
     both = np.stack([steps - 1, steps])
     place = known.place(both)

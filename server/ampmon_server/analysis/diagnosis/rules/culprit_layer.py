@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.ledger import SkippedUpdate, skipped_updates
-from ampmon_server.analysis.diagnosis.outliers import FAR, loss_at, outlier_skips
+from ampmon_server.analysis.diagnosis.ledger import skipped_updates
+from ampmon_server.analysis.diagnosis.outliers import FAR, culprits_of, loss_at, outlier_skips
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
 from ampmon_server.analysis.diagnosis.rules.fixes import LAYER_IN_FP32
 from ampmon_server.analysis.diagnosis.updates import calibrated_from, follows_growth
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.names import training_loss
+from ampmon_server.model.series import Ints
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count
 
@@ -51,12 +51,12 @@ def examine(
         for each in skipped_updates(scaler)
         if each.first and each.step >= since and each.step not in tries
     ]
-    firsts = Counter(each.first for each in known if not each.everywhere)
-    if not firsts:
-        return None
-    parameter, times = firsts.most_common(1)[0]
-    recurs = times >= RECURRING and times >= MOST * firsts.total() and 2 * times > len(known)
-    if parameter is None or not recurs or _is_heavy(scaler, logged, known):
+    steps = np.array([each.step for each in known])
+    found = culprits_of(scaler, steps)
+    parameter, times = found.first, found.times
+    some = found.known - found.everywhere
+    recurs = times >= RECURRING and times >= MOST * some and 2 * times > found.known
+    if parameter is None or not recurs or _is_heavy(scaler, logged, steps):
         return None
     return Finding(
         rule="culprit_layer",
@@ -73,16 +73,12 @@ def examine(
     )
 
 
-def _is_heavy(
-    scaler: ScalerCase, logged: Mapping[str, Cells], known: Sequence[SkippedUpdate]
-) -> bool:
+def _is_heavy(scaler: ScalerCase, logged: Mapping[str, Cells], steps: Ints) -> bool:
     """Whether the logged loss was far from the usual one at most of these skips, and other layers overflowed at some.
 
     A layer that overflows by itself, at a loss that it makes large, is the same one at any scale.
     """
-    steps = np.array([each.step for each in known])
     overflowed = {each.culprit_parameters for each in scaler.skips if each.step in steps}
-    skips = scaler.recent["skip_first"][scaler.recent["skipped"] > 0]
-    loss = loss_at(logged, steps, skips)
-    is_far = loss is not None and 2 * loss.heavy > len(known) and loss.ratio >= FAR
+    loss = loss_at(scaler, steps, logged)
+    is_far = loss is not None and 2 * loss.heavy > len(steps) and loss.ratio >= FAR
     return is_far and len(overflowed) > 1
