@@ -103,7 +103,9 @@ def parameters(window: Window) -> Figure | str:
     of, view = window.source.parameters, window.view
     if of is None:
         return why_no_samples(window)
-    search = _search_choice(of.search)
+    # The page shows a choice without options as a text field.
+    words = "Find parameters by part of a name; * and ? are wildcards"
+    search = choice("search", words, of.search, [])
     if of.search and not of.names:
         words = f"No parameter matches {of.search!r}. Search for part of a name."
         return empty(words, choices=[search])
@@ -146,12 +148,6 @@ def parameters(window: Window) -> Figure | str:
         shapes=_borders(rows.names, height),
         coloraxis=_colours(z, statistic),
     )
-
-
-def _search_choice(search: str) -> dict[str, Any]:
-    """The search field for parameters. The page shows a choice without options as a text field."""
-    words = "Find parameters by part of a name; * and ? are wildcards"
-    return choice("search", words, search, [])
 
 
 def _level_choice(rows: ParameterRows) -> list[dict[str, Any]]:

@@ -94,13 +94,10 @@ def _samples(store: Store, run_id: UUID) -> Iterator[Piece]:
 def _sample(of: ExportedSample, part: slice) -> Piece:
     sample, statistics = of.sample, of.sample.statistics
     found = [of.parameters[index] for index in statistics.parameters[part].tolist()]
+    alike = {name: getattr(sample, name) for name in ("step", "time", "scale")}
+    alike |= {name: getattr(of, name) for name in ("scaler", "rank", "attempt")}
     columns: dict[str, Sequence[Any]] = {
-        "step": [sample.step] * len(found),
-        "time": [sample.time] * len(found),
-        "scale": [sample.scale] * len(found),
-        "scaler": [of.scaler] * len(found),
-        "rank": [of.rank] * len(found),
-        "attempt": [of.attempt] * len(found),
+        **{name: [value] * len(found) for name, value in alike.items()},
         "parameter": [each.name for each in found],
         "shape": [list(each.shape) for each in found],
         "dtype": [each.dtype for each in found],
