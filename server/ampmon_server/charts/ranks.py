@@ -66,24 +66,13 @@ class Strip:
         self.x = window.x.at(self.rows, "first")
         led = np.searchsorted(lead["first"], self.rows["first"])
         self.lead, self.leader = lead[led], leaders[led]
+        mine, theirs = self.rows["scale_first"], self.lead["scale_first"]
+        self.other_scale: Flags = (mine != theirs) & ~(np.isnan(mine) & np.isnan(theirs))
+        self.other_skip: Flags = self.rows["skipped"] != self.lead["skipped"]
+        self.differs: Flags = self.other_scale | self.other_skip
         compared = lead[np.isin(lead["first"], of.steps)]
         self.has = np.isin(compared["first"], self.rows["first"])
         self.every = window.x.at(compared, "first")
-
-    @property
-    def other_scale(self) -> Flags:
-        mine, theirs = self.rows["scale_first"], self.lead["scale_first"]
-        differs: Flags = (mine != theirs) & ~(np.isnan(mine) & np.isnan(theirs))
-        return differs
-
-    @property
-    def other_skip(self) -> Flags:
-        differs: Flags = self.rows["skipped"] != self.lead["skipped"]
-        return differs
-
-    @property
-    def differs(self) -> Flags:
-        return self.other_scale | self.other_skip
 
     def stretches(self) -> Iterator[tuple[float, float]]:
         """Yield the first and the last x of each stretch in which the rank has every compared step."""
