@@ -17,6 +17,7 @@ import torch
 from playwright.sync_api import expect
 
 from ampmon_server import demo
+from ampmon_server.cli.parser import parser
 from ampmon_server.demo import service, text
 from ampmon_server.demo.session import has_display
 from ampmon_server.demo.story import Row, Story, power
@@ -176,10 +177,8 @@ def test_without_torch_one_line_says_what_to_install(
 @pytest.mark.parametrize("options", [["--steps", "0"], ["--port", "65536"], ["--steps", "x"]])
 def test_options_that_cannot_be_are_refused(options: list[str]) -> None:
     """Zero steps, an invalid number and a port above 65535 are rejected."""
-    parser = argparse.ArgumentParser()
-    demo.add_arguments(parser)
     with pytest.raises(SystemExit):
-        parser.parse_args(options)
+        parser().parse_args(["demo", *options])
 
 
 def test_the_story_tells_each_thing_once() -> None:

@@ -10,7 +10,8 @@ import ipaddress
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from contextlib import suppress
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from ampmon.config import data_directory
@@ -28,6 +29,7 @@ _SEGMENT = re.compile(r"(?!\.{1,2}$)[\w.~@-]+", re.ASCII)
 _ORIGIN = re.compile(
     r"https?://(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:(\d{1,5}|\*))?", re.IGNORECASE
 )
+_ONE_ORIGIN = re.compile(rf"(?!.*\*){_ORIGIN.pattern}", re.IGNORECASE)
 _HOST = re.compile(
     r"(\[[0-9a-f:.]+\]|[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?\.?)(:\d{1,5})?", re.ASCII | re.IGNORECASE
 )
@@ -120,15 +122,13 @@ def addresses(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def _network(given: str) -> str:
-    try:
+    with suppress(ValueError):
         network = ipaddress.ip_network(given.strip())
-    except ValueError:
-        network = None
-    if network is None or network.prefixlen == 0:
-        raise ConfigurationError(
-            f"--behind-proxy {given}: write the proxy's address, such as 10.0.0.2, or its network, such as 10.0.0.0/28"
-        )
-    return str(network)
+        if network.prefixlen > 0:
+            return str(network)
+    raise ConfigurationError(
+        f"--behind-proxy {given}: write the proxy's address, such as 10.0.0.2, or its network, such as 10.0.0.0/28"
+    )
 
 
 def user_header(given: str | None, proxies: Sequence[str]) -> str | None:
@@ -140,47 +140,27 @@ def user_header(given: str | None, proxies: Sequence[str]) -> str | None:
             f"--trust-user-header {given}: name the proxy that sends it with --behind-proxy, "
             "127.0.0.1 if it runs on this machine; ampmon ignores the header from other senders"
         )
-    if not _HEADER.fullmatch(given):
-        raise ConfigurationError(
-            f"--trust-user-header {given}: write a header such as X-Forwarded-User"
-        )
-    return given
+    return _like(_HEADER, "--trust-user-header", given, "a header such as X-Forwarded-User")
 
 
 def hosts(given: Sequence[str]) -> tuple[str, ...]:
     """The names as in a Host header, which alone would match them. Raises ConfigurationError."""
-    for each in given:
-        if not _HOST.fullmatch(each):
-            raise ConfigurationError(
-                f"--allow-host {each}: write one host name, such as ampmon.example, or an address, such as 10.0.0.2 "
-                "or [::1]"
-            )
-    return tuple(given)
+    example = "one host name, such as ampmon.example, or an address, such as 10.0.0.2 or [::1]"
+    return tuple(_like(_HOST, "--allow-host", each, example) for each in given)
 
 
 def base_path(given: str) -> str:
     """The path with a leading slash and no trailing one, or "". Raises ConfigurationError."""
-    parts = given.strip("/").split("/")
-    if parts == [""]:
-        return ""
-    if not all(_SEGMENT.fullmatch(part) for part in parts):
-        raise ConfigurationError(f"--base-path {given}: write a path such as /user/me/ampmon")
-    return "/" + "/".join(parts)
+    path = given.strip("/")
+    for part in path.split("/") if path else ():
+        if not _SEGMENT.fullmatch(part):
+            raise ConfigurationError(f"--base-path {given}: write a path such as /user/me/ampmon")
+    return path and f"/{path}"
 
 
 def frame_ancestors(given: Sequence[str]) -> tuple[str, ...]:
     """The origins in the syntax of a Content-Security-Policy. Raises ConfigurationError."""
     return tuple(_ancestor(each) for each in given)
-
-
-def origins(given: Sequence[str]) -> tuple[str, ...]:
-    """The origins as a browser sends them. Raises ConfigurationError."""
-    for each in given:
-        if "*" in each or not _ORIGIN.fullmatch(each):
-            raise ConfigurationError(
-                f"--allow-origin {each}: write one origin, such as https://hub.example"
-            )
-    return tuple(each.lower() for each in given)
 
 
 def _ancestor(given: str) -> str:
@@ -193,16 +173,28 @@ def _ancestor(given: str) -> str:
     return given.rstrip("/")
 
 
+def origins(given: Sequence[str]) -> tuple[str, ...]:
+    """The origins as a browser sends them. Raises ConfigurationError."""
+    example = "one origin, such as https://hub.example"
+    return tuple(_like(_ONE_ORIGIN, "--allow-origin", each, example).lower() for each in given)
+
+
+def _like(pattern: re.Pattern[str], flag: str, given: str, example: str) -> str:
+    if not pattern.fullmatch(given):
+        raise ConfigurationError(f"{flag} {given}: write {example}")
+    return given
+
+
 def thresholds_of(given: Iterable[str]) -> Thresholds:
     """The default thresholds, overridden by ``given``. Raises ConfigurationError."""
     thresholds = Thresholds()
     for each in given:
         thresholds = _changed(thresholds, each)
-    for field in fields(thresholds):
-        levels = getattr(thresholds, field.name)
+    for name, levels in asdict(thresholds).items():
         if isinstance(levels, Levels) and not _rise(levels):
+            shown = ", ".join(NEVER if level is None else f"{level:g}" for level in levels)
             raise ConfigurationError(
-                f"--threshold {field.name}: {_shown(levels)} do not rise from notice to critical"
+                f"--threshold {name}: {shown} do not rise from notice to critical"
             )
     return thresholds
 
@@ -210,24 +202,19 @@ def thresholds_of(given: Iterable[str]) -> Thresholds:
 def _changed(thresholds: Thresholds, given: str) -> Thresholds:
     place, _, text = given.partition("=")
     name, _, level = place.strip().partition(".")
-    before = getattr(thresholds, name, None)
-    if before is None or name not in {field.name for field in fields(thresholds)}:
-        known = ", ".join(field.name for field in fields(thresholds))
-        raise ConfigurationError(
-            f"--threshold {given}: no threshold is called {name!r}; there are {known}"
-        )
+    known = {field.name: getattr(thresholds, field.name) for field in fields(thresholds)}
+    if (before := known.get(name)) is None:
+        why = f"no threshold is called {name!r}; there are {', '.join(known)}"
+        raise ConfigurationError(f"--threshold {given}: {why}")
     if not isinstance(before, Levels):
         if level:
-            raise ConfigurationError(
-                f"--threshold {given}: {name} has no levels; write {name}={before}"
-            )
-        whole = isinstance(before, int)
-        changed: Any = {name: _number(given, text, whole=whole)}
+            why = f"{name} has no levels; write {name}={before}"
+            raise ConfigurationError(f"--threshold {given}: {why}")
+        changed: Any = {name: _number(given, text, whole=isinstance(before, int))}
         return replace(thresholds, **changed)
     if level not in Levels._fields:
-        raise ConfigurationError(
-            f"--threshold {given}: write {name}.notice, {name}.warning or {name}.critical"
-        )
+        why = f"write {name}.notice, {name}.warning or {name}.critical"
+        raise ConfigurationError(f"--threshold {given}: {why}")
     value = None if text.strip() == NEVER else _number(given, text)
     changed = {name: before._replace(**{level: value})}
     return replace(thresholds, **changed)
@@ -247,7 +234,3 @@ def _number(given: str, text: str, *, whole: bool = False) -> float:
 def _rise(levels: Levels) -> bool:
     known = [level for level in levels if level is not None]
     return known == sorted(known)
-
-
-def _shown(levels: Levels) -> str:
-    return ", ".join(NEVER if level is None else f"{level:g}" for level in levels)
