@@ -60,39 +60,28 @@ class Metrics:
     """The counters of one service, in their own registry. They name no project, run or owner."""
 
     def __init__(self) -> None:
-        self.registry = into = CollectorRegistry()
-        self._requests = Counter(
-            "ampmon_http_requests",
-            "Answered requests by method, route and status class.",
-            ["method", "route", "status"],
-            registry=into,
-        )
+        self.registry = CollectorRegistry()
+        says = "Answered requests by method, route and status class."
+        self._requests = self._counter("http_requests", says, "method", "route", "status")
         self._seconds = Histogram(
             "ampmon_http_request_duration_seconds",
             "Time from the request to the start of the response.",
             ["method", "route"],
             buckets=_BUCKETS,
-            registry=into,
+            registry=self.registry,
         )
-        self._batches = Counter("ampmon_ingest_batches", "Accepted batches.", registry=into)
-        self._records = Counter(
-            "ampmon_ingest_records",
-            "Records of accepted batches, including repeated ones.",
-            registry=into,
-        )
-        self._bytes = Counter(
-            "ampmon_ingest_bytes", "Bytes of accepted batches, as sent.", registry=into
-        )
-        self._refused = Counter(
-            "ampmon_ingest_refused",
-            "Rejected batches by reason.",
-            ["reason"],
-            registry=into,
-        )
+        self._batches = self._counter("ingest_batches", "Accepted batches.")
+        says = "Records of accepted batches, including repeated ones."
+        self._records = self._counter("ingest_records", says)
+        self._bytes = self._counter("ingest_bytes", "Bytes of accepted batches, as sent.")
+        self._refused = self._counter("ingest_refused", "Rejected batches by reason.", "reason")
         # Start at 0: to Prometheus, a series that begins at 1 has not increased.
         for reason in get_args(Reason):
             self._refused.labels(reason)
-        ProcessCollector(registry=into)
+        ProcessCollector(registry=self.registry)
+
+    def _counter(self, name: str, says: str, *labels: str) -> Counter:
+        return Counter(f"ampmon_{name}", says, labels, registry=self.registry)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request. Take ``method`` and ``route`` from `access.method_of` and `access.route_of`."""

@@ -33,11 +33,10 @@ NOTED_US = 60 * 1_000_000
 _log = logging.getLogger(__name__)
 
 
-class Tokens:
-    """Creates, finds and revokes tokens. Safe to use from any thread, but find tokens from one event loop only.
+class _Access:
+    """What is kept in ``store``, which may raise Busy.
 
-    May raise Busy and, for tokens that this process has not seen before, TooManyAttempts. ``clock`` gives the time of
-    day, by which tokens expire; ``monotonic`` decides how long a lookup is cached. Both return seconds.
+    By ``clock``, the time of day, it expires. ``monotonic`` decides how long a lookup is cached. Both return seconds.
     """
 
     def __init__(
@@ -49,6 +48,22 @@ class Tokens:
         self._store = store
         self._clock = clock
         self._monotonic = monotonic
+        self._begin()
+
+    def _begin(self) -> None:
+        """Set what the subclass keeps in memory."""
+
+    def _now(self) -> int:
+        return round(self._clock() * 1e6)
+
+
+class Tokens(_Access):
+    """Creates, finds and revokes tokens. Safe to use from any thread, but find tokens from one event loop only.
+
+    May raise Busy and, for tokens that this process has not seen before, TooManyAttempts.
+    """
+
+    def _begin(self) -> None:
         self._known: dict[str, tuple[float, Token]] = {}
         self._unknown: dict[str, float] = {}
         self._guesses = Rate(UNKNOWN_PER_S, UNKNOWN_BURST)
@@ -150,9 +165,6 @@ class Tokens:
         except StoreError as error:  # no request should fail for it
             _log.warning("Cannot record the last use of token %s: %s", id_of(digest), error)
 
-    def _now(self) -> int:
-        return round(self._clock() * 1e6)
-
     def close(self) -> None:
         """Finish the lookups and notes under way, and cancel those that wait."""
         for threads in (self._asking, self._noting):
@@ -170,26 +182,15 @@ def remember(among: dict[str, Kept], key: str, what: Kept) -> None:
     among[key] = what
 
 
-class Sessions:
-    """Revokes sessions, in cookies or held by a page. Call `revoke` from any thread, `is_revoked` from one event loop.
+class Sessions(_Access):
+    """Revokes sessions, of cookies or pages. Call `revoke` from any thread, `is_revoked` from one event loop."""
 
-    May raise Busy. ``clock`` gives the time of day; ``monotonic`` decides how long a lookup is cached.
-    """
-
-    def __init__(
-        self,
-        store: AccessCalls,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._monotonic = monotonic
+    def _begin(self) -> None:
         self._known: dict[str, tuple[float, bool]] = {}
 
     def revoke(self, session: str) -> None:
         """Revoke a session: here at once, in other server processes within `KNOWN_S`. Blocks."""
-        now = round(self._clock() * 1e6)
+        now = self._now()
         # No session lasts longer than a cookie.
         self._store.revoke_session(digest_of(session), now + COOKIE_SECONDS * 1_000_000, now)
         remember(self._known, session, (self._monotonic() + KNOWN_S, True))
@@ -216,23 +217,12 @@ LISTED_S = 2.0
 """Maximum age of the list of valid codes, in seconds."""
 
 
-class Logins:
-    """Unexpired login codes. The store holds only their digests. Safe to use from any thread; may raise Busy.
+class Logins(_Access):
+    """Unexpired login codes. The store holds only their digests. Safe to use from any thread."""
 
-    ``clock`` gives the time of day, by which codes expire. ``monotonic`` measures how often codes are tried.
-    """
-
-    def __init__(
-        self,
-        store: AccessCalls,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._monotonic = monotonic
+    def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._tried = Rate(WRONG_PER_S, WRONG_BURST, monotonic)
+        self._tried = Rate(WRONG_PER_S, WRONG_BURST, self._monotonic)
         self._listed: set[bytes] = set()
         self._listed_until = 0.0
 
@@ -272,6 +262,3 @@ class Logins:
                 return False
             self._listed.remove(digest)  # the caller uses it up
             return True
-
-    def _now(self) -> int:
-        return round(self._clock() * 1e6)

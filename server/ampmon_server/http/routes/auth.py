@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import msgspec
@@ -219,14 +220,6 @@ async def revoke_token(
 
 
 def _token_json(token: Token) -> dict[str, Any]:
-    return {
-        "id": token.id,
-        "name": token.name,
-        "owner": token.owner,
-        "scopes": token.scopes,
-        "projects": token.projects,
-        "made": token.made,
-        "expires": token.expires,
-        "last_used": token.last_used,
-        "revoked": token.revoked,
-    }
+    fields = asdict(token)
+    del fields["digest"]
+    return {"id": token.id, **fields}

@@ -6,9 +6,10 @@ Metrics of the server and of running runs are computed when they are requested, 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -17,11 +18,13 @@ from prometheus_client.registry import Collector
 from starlette.responses import PlainTextResponse, Response
 
 from ampmon_server.alerting.messages import TROUBLES
+from ampmon_server.background.diagnosis_worker import DiagnosisWorker
+from ampmon_server.background.forwarding.forwarder import Forwarder
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.problems import problem
 from ampmon_server.http.routes.answers import json_answer, tagged_json
 from ampmon_server.http.service import CallerDependency, Service, ServiceDependency
-from ampmon_server.store import Store, StoreError, Summary, Wanted
+from ampmon_server.store import Store, StoreError, Wanted
 from ampmon_server.store.engine.numbers import KINDS, join
 
 
@@ -74,131 +77,105 @@ class ServiceGauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from _queues(self.service)
-        yield from _judging(self.service)
+        yield from _judging(self.service.judge)
         yield from _alerting(self.service)
-        yield from _forwarding(self.service)
+        yield from _forwarding(self.service.forwarders)
         yield from _database(self.service)
 
 
 def _queues(service: Service) -> Iterator[Metric]:
     yield _gauge("event_streams", "Open event streams.", service.bus.listeners)
     yield _gauge("writers_waiting", "Writes that are running or waiting.", service.writer.waiting)
-    yield _gauge(
-        "writers_waiting_bytes",
-        "Bytes of request bodies that are arriving or waiting to be written.",
-        service.writer.waiting_bytes,
-    )
-    limited = CounterMetricFamily(
-        "ampmon_limited", "Requests rejected with 429, by limit.", labels=["limit"]
-    )
-    for limit, refused in service.limits.refused.items():
-        limited.add_metric([limit], refused)
-    yield limited
+    says = "Bytes of request bodies that are arriving or waiting to be written."
+    yield _gauge("writers_waiting_bytes", says, service.writer.waiting_bytes)
+    says = "Requests rejected with 429, by limit."
+    yield _each(CounterMetricFamily, "limited", says, "limit", service.limits.refused.items())
     if service.certificate is not None:
-        yield _gauge(
-            "certificate_end_seconds",
-            "Expiry of the TLS certificate, in seconds since the epoch.",
-            service.certificate.ends_s,
-        )
+        says = "Expiry of the TLS certificate, in seconds since the epoch."
+        yield _gauge("certificate_end_seconds", says, service.certificate.ends_s)
 
 
-def _judging(service: Service) -> Iterator[Metric]:
-    judge = service.judge
+def _judging(judge: DiagnosisWorker) -> Iterator[Metric]:
     yield _counter("judgements", "Checks of runs for findings.", judge.looks)
     yield _counter("judgement_seconds", "Processor time of these checks.", judge.seconds)
-    failed = sum(list(judge.failed.values()))
-    yield _counter(
-        "judgement_failures", "Checks and rules that failed; the log says which.", failed
-    )
-    yield _gauge(
-        "judgement_late_seconds",
-        "How long the most overdue run has waited for its check.",
-        judge.late_s,
-    )
+    says = "Checks and rules that failed; the log says which."
+    yield _counter("judgement_failures", says, sum(list(judge.failed.values())))
+    says = "How long the most overdue run has waited for its check."
+    yield _gauge("judgement_late_seconds", says, judge.late_s)
 
 
 def _alerting(service: Service) -> Iterator[Metric]:
-    alert_sender = service.alert_sender
-    attempts = CounterMetricFamily(
-        "ampmon_alert_messages",
-        "Attempts to send an alert message, by outcome.",
-        labels=["outcome"],
-    )
-    attempts.add_metric(["sent"], alert_sender.sent)
-    for trouble in TROUBLES:
-        attempts.add_metric([trouble], alert_sender.failed[trouble])
-    yield attempts
+    sender, says = service.alert_sender, "Attempts to send an alert message, by outcome."
+    outcomes = [("sent", sender.sent), *((each, sender.failed[each]) for each in TROUBLES)]
+    yield _each(CounterMetricFamily, "alert_messages", says, "outcome", outcomes)
     with suppress(StoreError):  # `ampmon_ready`, below, reports it
-        yield _gauge(
-            "alerts_firing",
-            "Firing alerts of all runs that nobody has acknowledged.",
-            service.store.firing(),
-        )
+        says = "Firing alerts of all runs that nobody has acknowledged."
+        yield _gauge("alerts_firing", says, service.store.firing())
         late = sum(each.late for each in service.store.target_states().values())
-        yield _gauge(
-            "alert_messages_waiting", "Alert messages that are overdue or failed to send.", late
-        )
+        says = "Alert messages that are overdue or failed to send."
+        yield _gauge("alert_messages_waiting", says, late)
 
 
-def _forwarding(service: Service) -> Iterator[Metric]:
-    if not service.forwarders:
+def _forwarding(forwarders: Sequence[Forwarder]) -> Iterator[Metric]:
+    if not forwarders:
         return
-    to = ["destination"]
-    points = CounterMetricFamily("ampmon_forward_points", "Forwarded points.", labels=to)
-    failures = CounterMetricFamily("ampmon_forward_failures", "Failed attempts.", labels=to)
-    waiting = GaugeMetricFamily(
-        "ampmon_forward_runs_waiting",
-        "Runs that are not completely forwarded, up to 64.",
-        labels=to,
-    )
-    up = GaugeMetricFamily(
-        "ampmon_forward_up", "1 if the destination is available, else 0.", labels=to
-    )
-    for each in service.forwarders:
-        points.add_metric([each.label], each.points)
-        failures.add_metric([each.label], each.failed)
-        waiting.add_metric([each.label], each.waiting)
-        up.add_metric([each.label], each.up)
-    yield from (points, failures, waiting, up)
+
+    def values(name: str) -> list[tuple[str, float]]:
+        return [(each.label, getattr(each, name)) for each in forwarders]
+
+    counted, state, to = CounterMetricFamily, GaugeMetricFamily, "destination"
+    yield _each(counted, "forward_points", "Forwarded points.", to, values("points"))
+    yield _each(counted, "forward_failures", "Failed attempts.", to, values("failed"))
+    says = "Runs that are not completely forwarded, up to 64."
+    yield _each(state, "forward_runs_waiting", says, to, values("waiting"))
+    says = "1 if the destination is available, else 0."
+    yield _each(state, "forward_up", says, to, values("up"))
 
 
 def _database(service: Service) -> Iterator[Metric]:
     begun = time.perf_counter()
-    ready = GaugeMetricFamily("ampmon_ready", "1 if the part is ready, else 0.", labels=["part"])
-    for part, why in service.readiness().items():
-        ready.add_metric([part], why is None)
-    yield ready
-    yield _gauge(
-        "ready_check_seconds",
-        "Time that the readiness check took, mostly in the database.",
-        time.perf_counter() - begun,
-    )
+    ready = [(part, why is None) for part, why in service.readiness().items()]
+    yield _each(GaugeMetricFamily, "ready", "1 if the part is ready, else 0.", "part", ready)
+    says = "Time that the readiness check took, mostly in the database."
+    yield _gauge("ready_check_seconds", says, time.perf_counter() - begun)
     size = service.store.file_bytes()
     if size is not None:
         yield _gauge("database_bytes", "Size of the SQLite file.", size)
 
 
-def _gauge(name: str, documentation: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"ampmon_{name}", documentation, value)
+Family: TypeAlias = "type[CounterMetricFamily] | type[GaugeMetricFamily]"
 
 
-def _counter(name: str, documentation: str, value: float) -> Metric:
-    return CounterMetricFamily(f"ampmon_{name}", documentation, value)
+def _gauge(name: str, says: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"ampmon_{name}", says, value)
 
 
-LABELS = ("run", "project", "name")
+def _counter(name: str, says: str, value: float) -> Metric:
+    return CounterMetricFamily(f"ampmon_{name}", says, value)
 
+
+def _each(
+    kind: Family, name: str, says: str, label: str, values: Iterable[tuple[str, float]]
+) -> Metric:
+    """A metric with a value for each value of a label."""
+    family = kind(f"ampmon_{name}", says, labels=[label])
+    for each, value in values:
+        family.add_metric([each], value)
+    return family
+
+
+_LABELS = ("run", "project", "name")
+_COUNTERS = (
+    ("updates", "Updates.", "updates"),
+    ("skipped_updates", "Skipped updates.", "skipped"),
+    ("lost_records", "Records that are known to be missing.", "lost_records"),
+)
 _GAUGES = (
     ("scale", "Loss scale.", "scale"),
     ("zero_ratio", "Share of gradient elements that are zero.", "zero_fraction"),
     ("subnormal_ratio", "Share of gradient elements that are subnormal.", "subnormal_fraction"),
     ("headroom_bits", "Bits between the largest scaled gradient and 65504.", "headroom_bits"),
     ("overhead_ratio", "Share of the training time that monitoring takes.", "overhead"),
-)
-_COUNTERS = (
-    ("updates", "Updates.", "updates"),
-    ("skipped_updates", "Skipped updates.", "skipped"),
-    ("lost_records", "Records that are known to be missing.", "lost_records"),
 )
 
 
@@ -213,24 +190,13 @@ class RunMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         wanted = Wanted(status="running", projects=self.projects)
         listed = self.store.runs(wanted, limit=self.limit)
-        yield GaugeMetricFamily(
-            "ampmon_runs_running",
-            "Running runs, including those without values here.",
-            listed.total,
-        )
-        for name, documentation, field in _COUNTERS:
-            counter = CounterMetricFamily(f"ampmon_run_{name}", documentation, labels=LABELS)
-            for run in listed.rows:
-                counter.add_metric(_labels(run), getattr(run, field))
-            yield counter
-        for name, documentation, field in _GAUGES:
-            gauge = GaugeMetricFamily(f"ampmon_run_{name}", documentation, labels=LABELS)
-            for run in listed.rows:
-                value = join(getattr(run, field), KINDS.index(getattr(run, f"{field}_kind", None)))
-                if value is not None:
-                    gauge.add_metric(_labels(run), value)
-            yield gauge
-
-
-def _labels(run: Summary) -> tuple[str, str, str]:
-    return run.run_id, run.project, run.name
+        says = "Running runs, including those without values here."
+        yield _gauge("runs_running", says, listed.total)
+        for kind, metrics in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES)):
+            for name, says, field in metrics:
+                family = kind(f"ampmon_run_{name}", says, labels=_LABELS)
+                for run in listed.rows:
+                    missing = KINDS.index(getattr(run, f"{field}_kind", None))
+                    if (value := join(getattr(run, field), missing)) is not None:
+                        family.add_metric((run.run_id, run.project, run.name), value)
+                yield family
