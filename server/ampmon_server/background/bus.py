@@ -42,7 +42,7 @@ class Bus:
         self._delivered = 0
         self._newest: OrderedDict[UUID, tuple[int, Advance]] = OrderedDict()
         self._occupied = threading.Event()
-        self._closed = False
+        self.closed = False
 
     def publish(self, advance: Advance) -> None:
         """Notify all listeners, here and in other processes. Does not wait for them. Thread-safe."""
@@ -97,7 +97,7 @@ class Bus:
             listener = BusListener(self, None if runs is None else frozenset(runs), self._delivered)
             self._listeners.add(listener)
             self._occupied.set()
-            if self._closed:
+            if self.closed:
                 listener.end()
         return listener
 
@@ -105,13 +105,13 @@ class Bus:
         with self._lock:
             self._listeners.discard(listener)
             self._waiting.discard(listener)
-            if not self._listeners and not self._closed:
+            if not self._listeners and not self.closed:
                 self._occupied.clear()
 
     def close(self) -> None:
         """End all listeners, current and future."""
         with self._lock:
-            self._closed = True
+            self.closed = True
             self._occupied.set()
             for listener in self._listeners:
                 listener.end()
@@ -128,10 +128,6 @@ class Bus:
     def interval_s(self) -> float:
         """How long a listener pauses after a notification."""
         return max(INTERVAL_S, len(self._listeners) / NOTICES_PER_S)
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
 
 class BusListener:

@@ -43,7 +43,8 @@ class BusFollower:
         self._heard: dict[UUID, int] = {}
         self._wake = threading.Event()
         self._stopping = threading.Event()
-        self._trouble: str | None = None
+        self.trouble: str | None = None
+        """Why advances of other processes do not arrive, or None if they do."""
         self._thread = threading.Thread(target=self._run, name="ampmon-follower", daemon=True)
 
     def start(self) -> None:
@@ -59,11 +60,6 @@ class BusFollower:
         if self._notices is not None:
             self._notices.close()
         self._thread.join()
-
-    @property
-    def trouble(self) -> str | None:
-        """Why advances of other processes do not arrive, or None if they do."""
-        return self._trouble
 
     @property
     def way(self) -> str:
@@ -98,7 +94,7 @@ class BusFollower:
             if self._deliver(partial(self._store.changes_since, since)):
                 asked = began
             self._attend(time.monotonic() + POLL_S)
-        self._trouble = None  # nobody is waiting, so past trouble no longer matters
+        self.trouble = None  # nobody is waiting, so past trouble no longer matters
 
     def _attend(self, until: float) -> None:
         """Until ``until``, read the runs that notices name, at most once per `INTERVAL_S`."""
@@ -117,9 +113,9 @@ class BusFollower:
             for change in ask():
                 self._bus.deliver(change)
         except Exception as error:  # any kind: an uncaught error would end this thread unnoticed
-            if self._trouble is None:
+            if self.trouble is None:
                 _log.warning("Pages show updates from other server processes late: %s", error)
-            self._trouble = str(error)
+            self.trouble = str(error)
             return False
-        self._trouble = None
+        self.trouble = None
         return True

@@ -69,18 +69,10 @@ class Writer:
     def __init__(self, threads: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="ampmon-writer")
-        self._waiting = 0
-        self._bytes = 0
-
-    @property
-    def waiting(self) -> int:
+        self.waiting = 0
         """Requests in the queue, including those being written."""
-        return self._waiting
-
-    @property
-    def waiting_bytes(self) -> int:
+        self.waiting_bytes = 0
         """Total size of the waiting bodies, including those still arriving."""
-        return self._bytes
 
     @contextmanager
     def room(self) -> Iterator[Callable[[int], None]]:
@@ -88,28 +80,28 @@ class Writer:
 
         It raises QueueFull if other bodies hold the bytes, and so does this call if too many requests wait.
         """
-        if self._waiting >= WAITING_MAX:
+        if self.waiting >= WAITING_MAX:
             raise QueueFull
         held = 0
 
         def grow(size: int) -> None:
             nonlocal held
-            if self._bytes > held and self._bytes + size > WAITING_BYTES_MAX:
+            if self.waiting_bytes > held and self.waiting_bytes + size > WAITING_BYTES_MAX:
                 raise QueueFull
-            self._bytes += size
+            self.waiting_bytes += size
             held += size
 
         try:
             yield grow
         finally:
-            self._bytes -= held
+            self.waiting_bytes -= held
 
     async def run(self, function: Callable[[], Result]) -> Result:
         """Run ``function`` on a writer thread. Return its result or raise its exception.
 
         Raises QueueFull, without running it, if too many requests wait or this one waited too long.
         """
-        if self._waiting >= WAITING_MAX:
+        if self.waiting >= WAITING_MAX:
             raise QueueFull
         deadline = self._clock() + WAITING_S
 
@@ -118,7 +110,7 @@ class Writer:
                 raise QueueFull
             return function()
 
-        self._waiting += 1
+        self.waiting += 1
         try:
             # Carry over the request's context, which holds its id: executor threads do not inherit it.
             context = contextvars.copy_context()
@@ -126,7 +118,7 @@ class Writer:
                 self._executor, lambda: context.run(turn)
             )
         finally:
-            self._waiting -= 1
+            self.waiting -= 1
 
     def close(self) -> None:
         """Finish the current work and cancel the rest of the queue."""

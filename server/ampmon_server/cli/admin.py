@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -20,7 +20,7 @@ from ampmon.identity.attempt import owner
 from ampmon.system.plain import plain
 from ampmon_server.alerting import messages
 from ampmon_server.alerting.delivery import deliver, words
-from ampmon_server.alerting.messages import DeliveryOutcome
+from ampmon_server.alerting.messages import DeliveryOutcome, trial
 from ampmon_server.alerting.targets import Alerts, BadAlerts, Target, read
 from ampmon_server.client import ApiClient, ClientError, RequestRefused
 from ampmon_server.client.answering import held_token, running
@@ -32,39 +32,10 @@ NOT_ALL, UNWELL = 1, 1
 """Exit codes if a test alert was not sent, and if a server is not ready. Docker reserves 2 for health checks."""
 _SECONDS = {"h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
-Columns: TypeAlias = Sequence[tuple[str, str]]
-"""The columns of a list: title, and field name in the server's answer."""
-
-_TOKENS: Columns = (
-    ("id", "id"),
-    ("name", "name"),
-    ("owner", "owner"),
-    ("scopes", "scopes"),
-    ("projects", "projects"),
-    ("created", "made"),
-    ("expires", "expires"),
-    ("last used", "last_used"),
-    ("revoked", "revoked"),
-)
-_ALERTS: Columns = (
-    ("state", "state"),
-    ("severity", "severity"),
-    ("project", "project"),
-    ("run", "name"),
-    ("found", "title"),
-    ("since", "since"),
-    ("notified", "told"),
-    ("acknowledged by", "acknowledged_by"),
-)
-_TARGETS: Columns = (
-    ("target", "name"),
-    ("kind", "kind"),
-    ("min severity", "least"),
-    ("projects", "projects"),
-    ("waiting", "waiting"),
-    ("last sent", "sent"),
-    ("trouble", "trouble"),
-)
+_TOKENS = "id name owner scopes projects created=made expires last_used revoked"
+_ALERTS = "state severity project run=name found=title since notified=told acknowledged_by"
+_TARGETS = "target=name kind min_severity=least projects waiting last_sent=sent trouble"
+"""The columns of a list: each title, and the field in the server's answer if that has another name."""
 _NONE = {"projects": "all", "revoked": "no", "acknowledged_by": "nobody", "trouble": "none"}
 
 
@@ -124,10 +95,8 @@ def list_alerts(arguments: argparse.Namespace) -> None:
         if refused.status not in {401, 403}:
             raise
         return  # only the scope `admin` may see the targets' status
-    listed = (
-        _table(_TARGETS, targets, messages.plain) if targets else ["The server has no targets."]
-    )
-    print("\n".join(["", *listed]))
+    none = ["The server has no targets."]
+    print("\n".join(["", *(_table(_TARGETS, targets, messages.plain) if targets else none)]))
 
 
 def send_tests(arguments: argparse.Namespace) -> int:
@@ -147,14 +116,8 @@ def send_tests(arguments: argparse.Namespace) -> int:
 
 
 async def _try(alerts: Alerts, targets: list[Target]) -> list[DeliveryOutcome]:
-    tried = (
-        deliver(
-            target,
-            messages.trial(target.name, alerts.public_url),
-            allow_private=alerts.allow_private,
-        )
-        for target in targets
-    )
+    url, private = alerts.public_url, alerts.allow_private
+    tried = (deliver(each, trial(each.name, url), allow_private=private) for each in targets)
     return await asyncio.gather(*tried)
 
 
@@ -219,11 +182,13 @@ def _expiry(typed: str | None) -> int | None:
 
 
 def _table(
-    columns: Columns, rows: Sequence[dict[str, Any]], clean: Callable[[str], str]
+    columns: str, rows: Sequence[dict[str, Any]], clean: Callable[[str], str]
 ) -> Iterator[str]:
     """Align the rows of an answer in columns below their titles."""
-    titles = [title for title, _ in columns]
-    cells = [[clean(_cell(name, row[name])) for _, name in columns] for row in rows]
+    named = [each.partition("=") for each in columns.split()]
+    titles = [title.replace("_", " ") for title, _, _ in named]
+    fields = [name or title for title, _, name in named]
+    cells = [[clean(_cell(field, row[field])) for field in fields] for row in rows]
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
     for line in (titles, *cells):
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from importlib.util import find_spec
 from typing import IO
-from urllib.parse import urlsplit
 
-from ampmon.config import DEFAULT_URL, RunOptions, resolve, server_address
+from ampmon.config import RunOptions, resolve, server_address
 from ampmon.errors import ConfigurationError
 from ampmon.identity.ids import rank_of_process
 from ampmon.system import interpreter, private
 from ampmon.system.installing import install
-from ampmon_server.http.address import answers
+from ampmon_server.http.address import answers, is_free
+from ampmon_server.settings import DEFAULT_PORT
 
 
 if sys.platform != "win32":
@@ -52,12 +51,11 @@ def start() -> bool:
 
 def _start(options: RunOptions) -> bool:
     folder = private.directory(options.dir, "server")
-    port = urlsplit(DEFAULT_URL).port or 0
     command = interpreter.command(
         "ampmon_server.cli",
         "serve",
         *("--data-dir", str(options.dir)),
-        *("--port", str(port if _is_free(port) else 0)),
+        *("--port", str(DEFAULT_PORT if is_free(DEFAULT_PORT) else 0)),
         *("--stop-when-idle", str(IDLE_MINUTES)),
     )
     log = private.open_file(folder / LOG, os.O_WRONLY | os.O_CREAT)
@@ -78,16 +76,6 @@ def _claims(log: IO[bytes]) -> bool:
             return False
         except OSError:
             pass  # without file locks two servers may start, but only one gets the database
-    return True
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            tried.bind(("127.0.0.1", port))
-        except OSError:
-            return False
     return True
 
 

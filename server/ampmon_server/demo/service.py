@@ -15,10 +15,10 @@ from ampmon.config import server_address
 from ampmon.errors import AmpmonError
 from ampmon.system import interpreter, private
 from ampmon_server.client.client import ApiClient, ClientError
+from ampmon_server.http.address import is_free
+from ampmon_server.settings import DEFAULT_HOST, DEFAULT_PORT
 
 
-HOST = "127.0.0.1"
-DEFAULT_PORT = 8267
 START_S = 30.0
 STOP_S = 10.0
 
@@ -109,28 +109,17 @@ def find_or_start(directory: Path, port: int | None, stopping: Callable[[], bool
         if url is not None and (service := DemoServer(directory, url)).serves_here():
             return service
     if port is None:
-        port = _free_port() if _is_taken(DEFAULT_PORT) else DEFAULT_PORT
+        port = DEFAULT_PORT if is_free(DEFAULT_PORT) else _free_port()
     service = DemoServer(directory, _at(port))
     service.start(stopping)
     return service
 
 
 def _at(port: int) -> str:
-    return f"http://{HOST}:{port}"
-
-
-def _is_taken(port: int) -> bool:
-    with socket.socket() as listener:
-        # As servers do, so that a port released just now counts as free.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((HOST, port))
-        except OSError:
-            return True
-        return False
+    return f"http://{DEFAULT_HOST}:{port}"
 
 
 def _free_port() -> int:
     with socket.socket() as listener:
-        listener.bind((HOST, 0))
+        listener.bind((DEFAULT_HOST, 0))
         return int(listener.getsockname()[1])

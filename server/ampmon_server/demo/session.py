@@ -19,8 +19,7 @@ import ampmon
 from ampmon.config import data_directory
 from ampmon.errors import AmpmonError
 from ampmon_server.client.invitation import invitation
-from ampmon_server.demo import service, text
-from ampmon_server.demo.interrupt import Interrupt
+from ampmon_server.demo import Interrupt, service, text
 from ampmon_server.demo.service import DemoServer, ServiceError
 from ampmon_server.demo.story import Narrator
 from ampmon_server.demo.train import Plan, train

@@ -41,6 +41,15 @@ def _read(path: Path) -> bytes:
         return b""
 
 
+def is_free(port: int) -> bool:
+    """Whether a server could listen on a port of this machine. One that was released just now counts as free."""
+    with socket.socket() as tried, suppress(OSError):
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        tried.bind(("127.0.0.1", port))
+        return True
+    return False
+
+
 def answers(url: str | None) -> bool:
     """Whether a server accepts connections at ``url``. A killed server leaves its address behind."""
     if not url:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -194,6 +195,7 @@ class _Exhaustion:
             )
 
 
+@dataclass(frozen=True, slots=True)
 class _Bounded:
     """ASGI middleware that rejects an oversized head that arrived at once. h11 rejects one that arrives in pieces.
 
@@ -201,8 +203,7 @@ class _Bounded:
     take the rest of the body for someone else's request.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    _app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app

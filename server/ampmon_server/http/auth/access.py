@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
-from starlette.routing import BaseRoute, Match
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope as Request
 
 
@@ -55,9 +55,7 @@ Access: TypeAlias = Literal[Scope, "token", "page", "public"]
 """A scope, any `token`, or `public` for none. `page` is `read`, but `public` if other sites may frame the page."""
 
 SCOPE_OF: Mapping[Access, Scope | None] = {
-    "ingest": "ingest",
-    "read": "read",
-    "admin": "admin",
+    **{scope: scope for scope in SCOPES},
     "page": "read",
     "token": None,
     "public": None,
@@ -98,13 +96,11 @@ def find_route(routes: Iterable[BaseRoute], request: Request) -> BaseRoute | Non
 
 def methods(routes: Iterable[BaseRoute], request: Request) -> list[str]:
     """The methods that a request's path allows: those of all routes with the template that matches first."""
-    matching = [each for each in routes if each.matches(request)[0] is not Match.NONE]
-    of_one = [
-        each
-        for each in matching
-        if getattr(each, "path", None) == getattr(matching[0], "path", None)
-    ]
-    return sorted({method for each in of_one for method in getattr(each, "methods", None) or ()})
+    found: dict[str, set[str]] = {}
+    for each in routes:
+        if isinstance(each, Route) and each.matches(request)[0] is not Match.NONE:
+            found.setdefault(each.path, set()).update(each.methods or ())
+    return sorted(next(iter(found.values()), ()))
 
 
 OTHER = "other"

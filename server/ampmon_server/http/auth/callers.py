@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from starlette.datastructures import Headers
@@ -23,14 +23,14 @@ COOKIES_MAX = 8
 """How many cookies with the server's name are looked at: rejecting one costs a signature."""
 
 
+@dataclass(frozen=True, slots=True)
 class Callers:
     """Finds callers; None for credentials that are unknown, expired, revoked or damaged. May raise Busy."""
 
-    def __init__(self, keys: Keys, tokens: Tokens, sessions: Sessions, settings: Settings) -> None:
-        self._keys = keys
-        self._tokens = tokens
-        self._sessions = sessions
-        self._settings = settings
+    _keys: Keys
+    _tokens: Tokens
+    _sessions: Sessions
+    _settings: Settings
 
     async def with_key(self, given: str) -> Caller | None:
         """The caller with this token or page session."""

@@ -12,7 +12,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
-    and_,
     delete,
     exists,
     insert,
@@ -91,27 +90,19 @@ def read_all(connection: Connection, within: Collection[str] | None) -> list[Mut
 
 def of_run(connection: Connection, run_id: bytes, project: str, now: int) -> list[Mute]:
     """Return the mutes that apply to a run now."""
-    rows = connection.execute(
-        select(mutes).where(_holds(run_id, project, now)).order_by(mutes.c.made)
-    )
-    return [_mute(row) for row in rows]
+    found = reversed(read_all(connection, [project]))
+    return [mute for mute in found if mute.holds(UUID(bytes=run_id), project, now)]
 
 
 def muted(
     run_id: Column[bytes], project: Column[str], rule: Column[str], now: int
 ) -> ColumnElement[bool]:
     """Return the SQL condition that a mute applies now to the run, project and rule in these columns."""
-    of_rule = or_(mutes.c.rule == rule, mutes.c.rule.is_(None))
-    return exists().where(_holds(run_id, project, now), of_rule)
-
-
-def _holds(
-    run_id: bytes | Column[bytes], project: str | Column[str], now: int
-) -> ColumnElement[bool]:
     table = mutes.c
-    return and_(
+    return exists().where(
         or_(table.of_run == run_id, table.of_run.is_(None)),
         or_(table.project == project, table.project.is_(None)),
+        or_(table.rule == rule, table.rule.is_(None)),
         or_(table.until.is_(None), table.until > now),
     )
 
