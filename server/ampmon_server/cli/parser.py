@@ -222,7 +222,7 @@ def _add_files(commands: Commands) -> None:
     _takes_output(export, "the file to write; - for stdout")
 
     does = "import exports, text logs and TensorBoard files as runs"
-    imported = add_command(commands, "import", does, "importing:run")
+    imported = add_command(commands, "import", does, "files:import_")
     says = "the files of one run: exports, a text log, event files or their folder"
     takes(imported, "files FILE", says, nargs="+", type=Path)
     takes(imported, "--name", "the new run's name (the file's)")

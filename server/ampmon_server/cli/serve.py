@@ -1,8 +1,12 @@
-"""``ampmon serve``: listens and serves until a signal stops it, or says in one line why it cannot start."""
+"""``ampmon serve``: listens and serves until a signal stops it, or says in one line why it cannot start.
+
+Without TLS, other machines cannot reach the server.
+"""
 
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import logging
 import os
 import socket
@@ -11,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import partial
 
-from ampmon_server.cli.listening import address, listen
+from ampmon.errors import ConfigurationError
 from ampmon_server.cli.orphan_senders import OrphanSenders
 from ampmon_server.cli.serve_settings import settings_of
 from ampmon_server.cli.workers import Workers
@@ -118,3 +122,59 @@ def _announce(place: str, link: str, invited: Invitation | None) -> None:
 def _on_a_terminal() -> bool:
     """Whether output goes to a person's screen, and not to a file or log that others may read."""
     return sys.stdout is not None and sys.stdout.isatty()
+
+
+# -- the listening socket ----------------------------------------------------------------------------------------------
+
+
+def address(listener: socket.socket, settings: Settings) -> str:
+    """The server's URL for users and programs, without its base path."""
+    host, port = listener.getsockname()[:2]
+    at = ipaddress.ip_address(host)
+    named = settings.allowed_hosts[0] if settings.allowed_hosts else None
+    if settings.tls_cert is not None:
+        place = named or _bracketed(host)
+        return f"https://{place}" if ":" in place.rpartition("]")[2] else f"https://{place}:{port}"
+    if at.is_unspecified:  # the address for this machine: others connect through the proxy
+        host = "::1" if at.version == 6 else "127.0.0.1"
+    elif named is not None and not at.is_loopback:
+        return f"https://{named}"
+    return f"http://{_bracketed(host)}:{port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def listen(settings: Settings) -> socket.socket:
+    """Open a listening socket, to be closed by the caller. Raises ConfigurationError, which says what to do."""
+    if not 0 <= settings.port <= 65535:  # getaddrinfo would wrap it to another port
+        raise ConfigurationError(
+            f"--port {settings.port}: a port is at most 65535; 0 picks a free one"
+        )
+    try:
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(
+            f"--host {settings.host} --port {settings.port}: {error}"
+        ) from None
+    family, *_, place = found[0]
+    beyond = not ipaddress.ip_address(place[0]).is_loopback
+    if beyond and settings.tls_cert is None and not settings.behind_proxy:
+        raise ConfigurationError(
+            f"--host {settings.host} would be reachable by others without TLS: name --tls-cert and --tls-key, "
+            "or a proxy that ends TLS with --behind-proxy; or listen on 127.0.0.1, and forward it with ssh -L"
+        )
+    # Name the protocol: only then asyncio turns off Nagle's algorithm, which delays each answer by 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            f"port {settings.port} of {settings.host} cannot be used ({error.strerror}): "
+            "stop the program that uses it, or name another --port (0 for any)"
+        ) from None
+    return listener

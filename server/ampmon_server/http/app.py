@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -165,23 +166,23 @@ _ANSWERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, An
 }
 
 
+@dataclass(frozen=True, slots=True)
 class BasePath:
     """ASGI middleware that strips ``base_path`` from request paths before the guard and the routes see them.
 
     Paths without it stay unchanged: they come from a proxy that strips it, or from callers on this machine.
     """
 
-    def __init__(self, app: ASGIApp, base_path: str) -> None:
-        self._app = app
-        self._base_path = base_path
+    app: ASGIApp
+    base_path: str
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
-        if path.startswith(f"{self._base_path}/"):
+        if path.startswith(f"{self.base_path}/"):
             # In place, so that outer middleware sees the route too.
-            scope["path"] = path[len(self._base_path) :]
-        elif path == self._base_path and scope["type"] == "http":
+            scope["path"] = path[len(self.base_path) :]
+        elif path == self.base_path and scope["type"] == "http":
             # The page's own addresses are relative, so its address must end in a slash.
             await RedirectResponse(f"{path}/", 308)(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        await self.app(scope, receive, send)

@@ -51,18 +51,11 @@ WAITING_MAX = 4096
 """Maximum connections of a process that wait for their clients. Each may hold a head's bytes in memory."""
 
 
-class Timer(Protocol):
-    """A scheduled call."""
-
-    def cancel(self) -> object:
-        """Cancel the call."""
-
-
 class Timers(Protocol):
     """Schedules calls. An asyncio event loop does so by the real clock."""
 
-    def call_later(self, seconds: float, callback: Callable[[], None], /) -> Timer:
-        """Call ``callback`` on the event loop after ``seconds``."""
+    def call_later(self, seconds: float, callback: Callable[[], None], /) -> Any:
+        """Call ``callback`` on the event loop after ``seconds``, unless the result's `cancel` is called before."""
 
 
 class WaitingConnections:
@@ -215,7 +208,7 @@ class _Deadline:
 
     def __init__(self, timers: Timers, seconds: float, then: Callable[[], None]) -> None:
         self._timers, self._seconds, self._then = timers, seconds, then
-        self._timer: Timer | None = None
+        self._timer: Any = None
 
     def begin(self) -> None:
         if self._timer is None:

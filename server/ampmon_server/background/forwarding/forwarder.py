@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -169,28 +170,17 @@ class Forwarder:
 
 async def _in_thread(function: Callable[[], Result]) -> Result:
     """Run a function that may hang. Its daemon thread never blocks process exit, unlike an executor's thread."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Result] = loop.create_future()
-
-    def settle(result: Result | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
+    future: Future[Result] = Future()
+    future.set_running_or_notify_cancel()  # from now on, a server that stops leaves it alone
 
     def work() -> None:
-        result, error = None, None
         try:
-            result = function()
-        except BaseException as raised:
-            error = raised
-        with suppress(RuntimeError):  # the loop is closed, so nobody awaits the result
-            loop.call_soon_threadsafe(settle, result, error)
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
 
     threading.Thread(target=work, name="ampmon-forward", daemon=True).start()
-    return await future
+    return await asyncio.wrap_future(future)
 
 
 # -- destinations ------------------------------------------------------------------------------------------------------
