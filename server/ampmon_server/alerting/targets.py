@@ -11,6 +11,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import unquote_plus, urlsplit
@@ -154,10 +155,9 @@ def read(path: Path, public_url: str | None = None) -> Alerts:
         alerts = msgspec.toml.decode(_text(path), type=Alerts)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadAlerts(f"{path}: {error}") from None
-    if public_url is not None:
-        alerts = msgspec.structs.replace(alerts, public_url=public_url)
-    if alerts.public_url is not None:
-        alerts = msgspec.structs.replace(alerts, public_url=_address(path, alerts.public_url))
+    page = alerts.public_url if public_url is None else public_url
+    if page is not None:
+        alerts = msgspec.structs.replace(alerts, public_url=_address(path, page))
     names = [target.name for target in alerts.targets]
     for number, target in enumerate(alerts.targets, 1):
         if names.count(target.name) > 1:
@@ -191,17 +191,11 @@ def _is_private(status: os.stat_result) -> bool:
 
 
 def _address(path: Path, given: str) -> str:
-    if not _is_page(given):
-        raise BadAlerts(
-            f"{path}: public_url must be the page's address, such as https://ampmon.example.org"
-        )
-    return given.rstrip("/")
-
-
-def _is_page(given: str) -> bool:
-    try:
+    with suppress(ValueError):  # brackets without an address in them, or a port that is no number
         parts = urlsplit(given)
         named = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
-    except ValueError:  # brackets without an address in them, or a port that is no number
-        return False
-    return bool(named) and not parts.query and not parts.fragment
+        if named and not parts.query and not parts.fragment:
+            return given.rstrip("/")
+    raise BadAlerts(
+        f"{path}: public_url must be the page's address, such as https://ampmon.example.org"
+    )

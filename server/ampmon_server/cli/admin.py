@@ -76,7 +76,8 @@ def revoke(arguments: argparse.Namespace) -> None:
 def health(arguments: argparse.Namespace) -> int:
     """Return 0 if the server is ready, else 1 with a line that says why. Blocks for up to a minute."""
     try:
-        _asked(arguments, ApiClient.alive if arguments.alive else ApiClient.ready)
+        path = "/healthz" if arguments.alive else "/readyz"
+        _asked(arguments, lambda server: server.check(path))
     except (AmpmonError, OSError) as problem:
         print(f"ampmon health: {str(problem) or repr(problem)}", file=sys.stderr)
         return UNWELL

@@ -71,8 +71,7 @@ def bundle(arguments: argparse.Namespace) -> None:
 
 def _format(arguments: argparse.Namespace) -> Format:
     suffix = "" if arguments.output is None else arguments.output.suffix[1:].lower()
-    asked = arguments.format or suffix
-    return next((each for each in FORMATS if each == asked), "jsonl")
+    return next((each for each in FORMATS if each == (arguments.format or suffix)), "jsonl")
 
 
 def _copy(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TypeVar
 from uuid import UUID
 
@@ -141,8 +142,8 @@ def choose(server: ApiClient, wanted: str, *, archived_first: bool = False) -> R
     """
     if wanted == LATEST:
         return _newest(server)
-    if (run_id := _whole_id(wanted)) is not None:
-        return _of_id(server, run_id)
+    with suppress(ValueError):  # it is no whole id
+        return _of_id(server, UUID(wanted))
     listed: list[Run] = []
     for archived in (archived_first, not archived_first):
         runs = list(_all(server, archived=archived))
@@ -191,13 +192,6 @@ def _all(server: ApiClient, *, archived: bool = False) -> Iterator[Run]:
         if page.next is None:
             return
         fields["cursor"] = page.next
-
-
-def _whole_id(wanted: str) -> UUID | None:
-    try:
-        return UUID(wanted)
-    except ValueError:
-        return None
 
 
 def _near(wanted: str, runs: list[Run]) -> str:

@@ -110,13 +110,9 @@ class ApiClient:
         finally:
             answer.close()
 
-    def alive(self) -> None:
-        """Check that a server answers and accepts the token. Blocks. Raises ClientError."""
-        self._request("GET", "/healthz")
-
-    def ready(self) -> None:
-        """Check that the server is ready. Blocks. Raises ClientError, which says what is not ready."""
-        self._request("GET", "/readyz")
+    def check(self, path: str) -> None:
+        """Check that ``/healthz`` or ``/readyz`` is well. Blocks. Raises ClientError, which says what is not ready."""
+        self._request("GET", path)
 
     def post(self, path: str, body: object = None) -> bytes:
         """Post ``body`` as JSON to a path under /api/v1 and return the answer. Blocks. Raises ClientError."""

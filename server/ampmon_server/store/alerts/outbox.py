@@ -11,7 +11,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
-    bindparam,
     delete,
     exists,
     func,
@@ -199,28 +198,20 @@ def settle(
             moved.append(move_on(connection, run_id, now))
         except NotFound:
             continue
-    if rows:
-        connection.execute(_SETTLING, [_settled(row, outcome, now) for row in rows])
+    for row in rows:
+        _change(connection, [row], **_settled(row, outcome, now))
     _drop_overtaken(connection, messages.c.message_id.in_(ids))
     return moved
 
 
-_SETTLING = (
-    update(messages)
-    .where(messages.c.message_id == bindparam("which"))
-    .values({name: bindparam(name) for name in ("sent", "due", "trouble", "status")})
-)
-
-
 def _settled(row: Row[Any], outcome: DeliveryOutcome, now: int) -> dict[str, Any]:
-    which = {"which": row.message_id}
     if outcome.trouble is None:
-        return {**which, "sent": now, "due": None, "trouble": None, "status": None}
+        return {"sent": now, "due": None, "trouble": None, "status": None}
     wait = min(RETRY_US << min(max(row.attempts - 1, 0), 16), RETRY_MAX_US)
     # Without a time, it was withdrawn meanwhile.
     is_over = row.due is None or now - row.made > GIVE_UP_US
     due = None if is_over else now + wait
-    return {**which, "sent": row.sent, "due": due, **outcome._asdict()}
+    return {"due": due, **outcome._asdict()}
 
 
 def of_runs(connection: Connection, run_ids: Collection[bytes]) -> dict[bytes, list[DeliveryState]]:
