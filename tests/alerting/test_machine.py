@@ -5,27 +5,26 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ampmon_server.alerting.machine import Alert, AlertStep, Patience, step
+from ampmon_server.alerting.machine import Alert, AlertStep, step
+from ampmon_server.alerting.targets import After, AlertPolicy
 from ampmon_server.model.thresholds import RANKS
 
 
 MINUTE = 60_000_000
-PATIENCE = Patience(
-    after={"notice": 10 * MINUTE, "warning": 2 * MINUTE, "critical": 0}, cool_down=15 * MINUTE
-)
+AFTER = {"notice": 10 * MINUTE, "warning": 2 * MINUTE, "critical": 0}
+COOL_DOWN = 15 * MINUTE
+POLICY = AlertPolicy(after_s=After(notice=600, warning=120, critical=0), cool_down_s=900)
 FOUND = st.sampled_from([None, "notice", "warning", "critical"])
 LOOKS = st.lists(st.tuples(FOUND, st.integers(0, 20 * MINUTE), st.booleans()), max_size=60)
 """(severity found, microseconds since the previous observation, muted)."""
 
 
-def walked(
-    looks, patience=PATIENCE, start=1_000 * MINUTE
-) -> list[tuple[int, Alert | None, AlertStep]]:
+def walked(looks, policy=POLICY, start=1_000 * MINUTE) -> list[tuple[int, Alert | None, AlertStep]]:
     """For each observation: its time, the alert before it and the step it caused."""
     alert, now, steps = None, start, []
     for found, later, muted in looks:
         now += later
-        made = step(alert, found, now, patience, muted=muted)
+        made = step(alert, found, now, policy, muted=muted)
         steps.append((now, alert, made))
         alert = made.alert
     return steps
@@ -75,8 +74,8 @@ def test_nothing_is_told_while_it_cools_down(looks) -> None:
     for now, before, made in walked(looks):
         fires = made.alert is not None and made.alert.fired == now and made.alert.state == "firing"
         if fires and (before is None or before.state != "firing"):
-            assert now - made.alert.since >= PATIENCE.after[made.alert.severity]
-            assert ended is None or now - ended >= PATIENCE.cool_down
+            assert now - made.alert.since >= AFTER[made.alert.severity]
+            assert ended is None or now - ended >= COOL_DOWN
         if made.alert is not None and made.alert.resolved == now:
             ended = now
 
@@ -86,7 +85,7 @@ def test_what_flaps_is_told_a_few_times_an_hour(looks) -> None:
     """A flapping finding sends at most five notifications within a cool-down."""
     told = [now for now, _, made in walked(looks) if made.event]
     for first in told:
-        assert sum(first <= each < first + PATIENCE.cool_down for each in told) <= 5
+        assert sum(first <= each < first + COOL_DOWN for each in told) <= 5
 
 
 @given(LOOKS)
@@ -114,8 +113,8 @@ def test_a_clock_that_goes_back_tells_nothing_more(looks, back) -> None:
     if steps and steps[-1][2].alert is not None:
         now, _, made = steps[-1]
         for found in (None, "warning", "critical"):
-            early = step(made.alert, found, now - back, PATIENCE)
-            late = step(made.alert, found, now, PATIENCE)
+            early = step(made.alert, found, now - back, POLICY)
+            late = step(made.alert, found, now, POLICY)
             assert early.event is None or early.event == late.event
 
 
@@ -128,8 +127,8 @@ def test_what_is_pending_says_when_to_look_again(looks) -> None:
             continue
         assert made.due > now
         severity = made.alert.severity
-        assert step(made.alert, severity, made.due - 1, PATIENCE).alert.state == "pending"
-        assert step(made.alert, severity, made.due, PATIENCE).event == "firing"
+        assert step(made.alert, severity, made.due - 1, POLICY).alert.state == "pending"
+        assert step(made.alert, severity, made.due, POLICY).event == "firing"
 
 
 def test_what_is_muted_is_told_when_it_is_not_any_more() -> None:
@@ -174,8 +173,8 @@ def test_what_gets_worse_is_nobodys_again() -> None:
         acknowledged=1,
         acknowledged_by="ada",
     )
-    assert step(alert, "notice", 5, PATIENCE) == AlertStep(alert)
-    worse = step(alert, "critical", 5, PATIENCE)
+    assert step(alert, "notice", 5, POLICY) == AlertStep(alert)
+    worse = step(alert, "critical", 5, POLICY)
     assert (worse.event, worse.alert.acknowledged, worse.alert.acknowledged_by) == (
         "worse",
         None,

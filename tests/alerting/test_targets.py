@@ -59,7 +59,7 @@ def test_a_file_says_who_is_told_of_what(tmp_path: Path) -> None:
     assert alerts.wanting("vision", "notice") == []
     assert alerts.public_url == "https://ampmon.example.org/team"
     assert (alerts.policy.hourly, alerts.policy.cool_down_s) == (5, 900)
-    assert alerts.policy.patience.after["warning"] == 30_000_000
+    assert alerts.policy.after_s.warning == 30
     assert "hunter2" not in repr(alerts)
     assert pickle.loads(pickle.dumps(alerts)) == alerts  # as worker processes receive it
     assert (

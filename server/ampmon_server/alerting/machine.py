@@ -5,11 +5,11 @@ Pure; times are us since the epoch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from ampmon.wire import Severity
+from ampmon_server.alerting.targets import AlertPolicy
 from ampmon_server.model.thresholds import RANKS, worse
 
 
@@ -53,14 +53,6 @@ class Alert:
         return replace(self, told=min(self.told, (self.fired or 0) - 1))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long (us) a finding of each severity must last before it fires, and how long after its end it cannot."""
-
-    after: Mapping[Severity, int]
-    cool_down: int
-
-
 class AlertStep(NamedTuple):
     """The next state (None to keep nothing), the event to send, and the time to step again, if any is due."""
 
@@ -73,7 +65,7 @@ def step(
     alert: Alert | None,
     found: Severity | None,
     now: int,
-    patience: Patience,
+    policy: AlertPolicy,
     *,
     muted: bool = False,
 ) -> AlertStep:
@@ -92,7 +84,7 @@ def step(
         alert = _begun(alert, found, now)
     if alert.state == "pending":
         alert = replace(alert, severity=worse(alert.severity, found))
-        due = _fires(alert, patience)
+        due = _fires(alert, policy)
         if now < due:
             return AlertStep(alert, None, due)
         alert = replace(alert, state="firing", fired=now)
@@ -112,10 +104,12 @@ def _begun(before: Alert | None, found: Severity, now: int) -> Alert:
     return replace(fresh, fired=before.fired, resolved=before.resolved)
 
 
-def _fires(alert: Alert, patience: Patience) -> int:
+def _fires(alert: Alert, policy: AlertPolicy) -> int:
     """The time at which a pending alert fires if its finding lasts."""
-    due = alert.since + patience.after[alert.severity]
-    return due if alert.resolved is None else max(due, alert.resolved + patience.cool_down)
+    due: int = alert.since + getattr(policy.after_s, alert.severity) * 1_000_000
+    return (
+        due if alert.resolved is None else max(due, alert.resolved + policy.cool_down_s * 1_000_000)
+    )
 
 
 def _there(alert: Alert, found: Severity, now: int, *, muted: bool) -> AlertStep:

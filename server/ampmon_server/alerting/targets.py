@@ -20,7 +20,6 @@ import msgspec
 
 from ampmon.errors import ConfigurationError
 from ampmon.wire import Severity
-from ampmon_server.alerting.machine import Patience
 from ampmon_server.model.thresholds import RANKS
 
 
@@ -88,11 +87,6 @@ class AlertPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     after_s: After = After()
     cool_down_s: _Seconds = 900
     hourly: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 20
-
-    @property
-    def patience(self) -> Patience:
-        after = {severity: getattr(self.after_s, severity) * 1_000_000 for severity in RANKS}
-        return Patience(after=after, cool_down=self.cool_down_s * 1_000_000)
 
 
 class Alerts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

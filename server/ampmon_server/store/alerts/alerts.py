@@ -71,7 +71,7 @@ def advance(
         finding = there.get(rule)
         severity = None if finding is None else finding.severity
         hushed = rule in muted or None in muted  # None is all rules
-        made = step(stood, severity, now, to.policy.patience, muted=hushed)
+        made = step(stood, severity, now, to.policy, muted=hushed)
         found = found if finding is None else Found.of(finding)
         if made.alert is None or found is None:
             continue
