@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from ampmon.errors import ConfigurationError
 from ampmon_server.alerting.targets import (
     ENCRYPTED,
     PLAIN,
-    BadAlerts,
     BadTarget,
     Target,
     check,
@@ -39,7 +39,7 @@ warning = 30
 
 
 def refusal(path: Path, **more: str) -> str:
-    with pytest.raises(BadAlerts) as refused:
+    with pytest.raises(ConfigurationError) as refused:
         read(path, **more)
     line = str(refused.value)
     assert "\n" not in line

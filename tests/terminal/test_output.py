@@ -83,7 +83,7 @@ def test_health_is_0_or_1_whatever_fails(
     def full(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr("ampmon_server.client.client.ApiClient.ready", full)
+    monkeypatch.setattr("ampmon_server.client.client.ApiClient.check", full)
     monkeypatch.setenv("AMPMON_TOKEN", "t" * 43)
     assert main(["health", "--url", "http://127.0.0.1:1"]) == 1
     assert capsys.readouterr().err == "ampmon health: [Errno 24] Too many open files\n"

@@ -45,10 +45,6 @@ Name = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.@+-]{1,64}\Z")]
 _Seconds = Annotated[int, msgspec.Meta(ge=0, le=86_400)]
 
 
-class BadAlerts(ConfigurationError):
-    """An alerts file cannot be used. The message says why and where, in one line without secrets."""
-
-
 class BadTarget(ValueError):
     """A target's URL is not allowed. The message says why, without the secret parts of the URL."""
 
@@ -142,39 +138,41 @@ def _options(url: str) -> Iterator[tuple[str, str]]:
 
 
 def read(path: Path, public_url: str | None = None) -> Alerts:
-    """Read and check an alerts file. ``public_url``, if given, replaces the file's own. Raises BadAlerts."""
+    """Read and check an alerts file. ``public_url``, if given, replaces the file's own. Raises ConfigurationError."""
     if importlib.util.find_spec("apprise") is None:
-        raise BadAlerts(EXTRA_MISSING)
+        raise ConfigurationError(EXTRA_MISSING)
     try:
         alerts = msgspec.toml.decode(_text(path), type=Alerts)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadAlerts(f"{path}: {error}") from None
+        raise ConfigurationError(f"{path}: {error}") from None
     page = alerts.public_url if public_url is None else public_url
     if page is not None:
         alerts = msgspec.structs.replace(alerts, public_url=_address(path, page))
     names = [target.name for target in alerts.targets]
     for number, target in enumerate(alerts.targets, 1):
         if names.count(target.name) > 1:
-            raise BadAlerts(f"{path}: two targets are called {target.name!r}")
+            raise ConfigurationError(f"{path}: two targets are called {target.name!r}")
         try:
             check(target, allow_private=alerts.allow_private)
         except BadTarget as problem:
-            raise BadAlerts(f"{path}: target {number}, {target.name!r}: url: {problem}") from None
+            raise ConfigurationError(
+                f"{path}: target {number}, {target.name!r}: url: {problem}"
+            ) from None
     return alerts
 
 
 def _text(path: Path) -> bytes:
-    """Raise BadAlerts if the file is unreadable or too large, or if others can read it: it holds passwords."""
+    """Raise ConfigurationError if the file is unreadable or too large, or if others can read it: it holds passwords."""
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             text = file.read(_BYTES_MAX + 1)
     except OSError as error:
-        raise BadAlerts(f"{path}: {error.strerror}") from None
+        raise ConfigurationError(f"{path}: {error.strerror}") from None
     if os.name == "posix" and not _is_private(status):
-        raise BadAlerts(f"{path} holds passwords and others may read it: chmod 600 {path}")
+        raise ConfigurationError(f"{path} holds passwords and others may read it: chmod 600 {path}")
     if len(text) > _BYTES_MAX:
-        raise BadAlerts(f"{path} is larger than {_BYTES_MAX} bytes")
+        raise ConfigurationError(f"{path} is larger than {_BYTES_MAX} bytes")
     return text
 
 
@@ -190,6 +188,6 @@ def _address(path: Path, given: str) -> str:
         named = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
         if named and not parts.query and not parts.fragment:
             return given.rstrip("/")
-    raise BadAlerts(
+    raise ConfigurationError(
         f"{path}: public_url must be the page's address, such as https://ampmon.example.org"
     )

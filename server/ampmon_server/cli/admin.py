@@ -21,7 +21,7 @@ from ampmon.system.plain import plain
 from ampmon_server.alerting import messages
 from ampmon_server.alerting.delivery import deliver, words
 from ampmon_server.alerting.messages import DeliveryOutcome, trial
-from ampmon_server.alerting.targets import Alerts, BadAlerts, Target, read
+from ampmon_server.alerting.targets import Alerts, Target, read
 from ampmon_server.client import ApiClient, ClientError, RequestRefused
 from ampmon_server.client.answering import held_token, running
 from ampmon_server.settings import Settings
@@ -106,7 +106,7 @@ def send_tests(arguments: argparse.Namespace) -> int:
     named = [each for each in alerts.targets if arguments.target in {None, each.name}]
     if not named:
         known = ", ".join(target.name for target in alerts.targets)
-        raise BadAlerts(f"no target is called {arguments.target!r}; there are {known}")
+        raise ConfigurationError(f"no target is called {arguments.target!r}; there are {known}")
     outcomes = asyncio.run(_try(alerts, named))
     for target, outcome in zip(named, outcomes, strict=True):
         said = "sent"

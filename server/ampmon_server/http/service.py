@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 class Service:
     """An open server, without its routes. Creates its data directory and its database if needed.
 
-    Raises KeyProblem, BadCertificate, BadDestination or Unusable.
+    Raises KeyProblem, BadCertificate, ConfigurationError or Unusable.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -44,10 +44,6 @@ Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 
 
-class BadDestination(ConfigurationError):
-    """The named destination does not exist or cannot be used here. The message says why, in one line."""
-
-
 class Rejected(Exception):
     """The destination rejects this run. It may accept others."""
 
@@ -187,24 +183,24 @@ async def _in_thread(function: Callable[[], Result]) -> Result:
 
 
 def opened(named: Sequence[str]) -> dict[str, ForwardDestination]:
-    """Return the destinations that `--forward` names, by their label in logs and metrics. Raises BadDestination."""
+    """Return the destinations that `--forward` names, by their label in logs and metrics. Raises ConfigurationError."""
     found: dict[str, ForwardDestination] = {}
     kinds: Counter[str] = Counter()
     for each in named:
         kind, _, place = each.partition(":")
         if kind not in _EXTRAS or not place:
-            raise BadDestination(
+            raise ConfigurationError(
                 f"--forward {kind}: write tensorboard:DIR or mlflow:URI, such as mlflow:http://127.0.0.1:5000"
             )
         if importlib.util.find_spec(kind) is None:
-            raise BadDestination(
+            raise ConfigurationError(
                 f"--forward {kind}: {kind} is not installed: {install(_EXTRAS[kind])}"
             )
         kinds[kind] += 1
         label = kind if kinds[kind] == 1 else f"{kind}-{kinds[kind]}"
         found[label] = _destination(kind, place)
     if len({each.key for each in found.values()}) < len(found):
-        raise BadDestination("--forward: the same destination is named twice")
+        raise ConfigurationError("--forward: the same destination is named twice")
     return found
 
 
