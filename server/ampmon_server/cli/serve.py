@@ -19,7 +19,7 @@ from ampmon.errors import ConfigurationError
 from ampmon_server.cli.orphan_senders import OrphanSenders
 from ampmon_server.cli.serve_settings import settings_of
 from ampmon_server.cli.workers import Workers
-from ampmon_server.client.invitation import Invitation, invitation
+from ampmon_server.client.invitation import invitation
 from ampmon_server.http import logs
 from ampmon_server.http.address import address_written
 from ampmon_server.http.app import create_app
@@ -91,9 +91,9 @@ def _reachable(
     with (
         address_written(settings.address_file, url),
         _link(logins, place, open_browser=open_browser) as link,
-        invitation(link, settings.server_directory) if open_browser else nullcontext() as invited,
+        invitation(link, settings.server_directory) if open_browser else nullcontext() as opens,
     ):
-        yield partial(_announce, place, link, invited)
+        yield partial(_announce, place, link, opens)
 
 
 @contextmanager
@@ -110,13 +110,13 @@ def _link(logins: Logins, place: str, *, open_browser: bool) -> Iterator[str]:
             logins.withdraw(code)
 
 
-def _announce(place: str, link: str, invited: Invitation | None) -> None:
+def _announce(place: str, link: str, opens: Callable[[], object] | None) -> None:
     if _on_a_terminal():
         print(f"ampmon is at {link} (this link signs one browser in)", flush=True)
     else:  # others may read a log, so it gets no sign-in link
         print(f"ampmon is at {place} (`ampmon token link` prints a sign-in link)", flush=True)
-    if invited is not None:
-        invited.open()
+    if opens is not None:
+        opens()
 
 
 def _on_a_terminal() -> bool:

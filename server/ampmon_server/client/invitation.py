@@ -6,8 +6,9 @@ import html
 import os
 import tempfile
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 
@@ -20,24 +21,17 @@ _PAGE = """<!DOCTYPE html>
 """
 
 
-class Invitation:
-    """An HTML file that redirects a browser to a link. Only its owner can read it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def open(self) -> None:
-        webbrowser.open(self._path.as_uri())
-
-
 @contextmanager
-def invitation(link: str, directory: Path) -> Iterator[Invitation]:
-    """Write an invitation to ``directory`` and remove it at the end."""
+def invitation(link: str, directory: Path) -> Iterator[Callable[[], object]]:
+    """Write an HTML file to ``directory`` that redirects a browser to a link, and remove it at the end.
+
+    Only its owner can read it. Yield what opens it.
+    """
     handle, name = tempfile.mkstemp(prefix="open-", suffix=".html", dir=directory)  # mode 0600
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(_PAGE.format(link=html.escape(link)))
-        yield Invitation(Path(name))
+        yield partial(webbrowser.open, Path(name).as_uri())
     finally:
         with suppress(FileNotFoundError):
             os.unlink(name)

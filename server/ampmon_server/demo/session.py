@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace, interrupt: Interrupt) -> int:
             if interrupt.is_set():
                 return 0
             if not arguments.no_browser and has_display():
-                stack.enter_context(invitation(server.login_link(), directory)).open()
+                stack.enter_context(invitation(server.login_link(), directory))()
             console.print(
                 f"The page: {server.login_link()}  (opens once; `ampmon token link` makes another)",
                 soft_wrap=True,
