@@ -19,6 +19,7 @@ from rich.text import Text
 
 from ampmon.system.plain import plain, plain_finding
 from ampmon.wire import Finding, Severity
+from ampmon_server.cli.terminal.answers import scale_of
 from ampmon_server.client.answers import (
     GOING_ON,
     RECOMMENDED,
@@ -31,7 +32,7 @@ from ampmon_server.client.answers import (
 )
 from ampmon_server.model.notices import NO_UPDATE, STOP, failed_of
 from ampmon_server.model.terms import SEVERITIES
-from ampmon_server.model.words import count, percent, plural, power_of_two, steps
+from ampmon_server.model.words import count, percent, plural, steps
 
 
 COLUMNS_MAX = 100
@@ -223,7 +224,7 @@ def _cells(row: SimulationAnswer) -> tuple[str, ...]:
     share = row.subnormal_fraction
     most = sorted(row.scales, key=lambda each: each.updates, reverse=True)[:_SCALES]
     total = sum(each.updates for each in row.scales) or 1.0
-    scales = [f"{_power(each.scale)} {percent(each.updates / total)}" for each in most]
+    scales = [f"{scale_of(each.scale)} {percent(each.updates / total)}" for each in most]
     ended = f"; gives up: {row.ended}" if row.ended else ""
     return (
         _band(row.skips),
@@ -240,16 +241,11 @@ def _band(skips: SkipsAnswer) -> str:
     return plain(f"{count(round(skips.expected))} ({count(skips.low)} to {count(skips.high)})")
 
 
-def _power(scale: float) -> str:
-    """A scale as its power of two alone."""
-    return power_of_two(scale).split(" = ")[-1].split(" ≈ ")[-1]
-
-
 def _difference(setting: SettingAnswer, was: SettingAnswer) -> str:
     """Describe a policy by its differences from the run's own."""
     own, other = msgspec.structs.asdict(was), msgspec.structs.asdict(setting)
     changed = [
-        f"{name}={_power(value) if name == 'init_scale' else f'{value:g}'}"
+        f"{name}={scale_of(value) if name == 'init_scale' else f'{value:g}'}"
         for name, value in other.items()
         if name != "name" and value is not None and value != own[name]
     ]

@@ -273,7 +273,6 @@ class TargetState:
     ``late`` counts those of ``waiting`` that are overdue or failed, without those held back or muted.
     """
 
-    target: str
     waiting: int
     late: int
     sent: int | None
@@ -299,7 +298,7 @@ def target_states(connection: Connection) -> dict[str, TargetState]:
     troubles = {row.target: (row.trouble, row.status) for row in failing}
     return {
         row.target: TargetState(
-            row.target, row.waiting, row.late, row.sent, *troubles.get(row.target, (None, None))
+            row.waiting, row.late, row.sent, *troubles.get(row.target, (None, None))
         )
         for row in counted
     }
