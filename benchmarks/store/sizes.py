@@ -1,8 +1,7 @@
 """Bytes stored per update or sample, by table: all pages of a table, divided by the updates or samples it holds.
 
 Runs are ingested batch by batch. Indexes and empty space count. The samples are exact, of the 148 parameters of a
-narrow GPT-2; `stored_size` has those of a wider one. PostgreSQL is measured after a plain VACUUM, as autovacuum would
-leave it.
+narrow GPT-2. PostgreSQL is measured after a plain VACUUM, as autovacuum would leave it.
 """
 
 from __future__ import annotations
