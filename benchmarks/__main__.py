@@ -33,7 +33,7 @@ from benchmarks.diagnosis import effort as diagnosis_effort
 from benchmarks.page import arrival, memory, opening
 from benchmarks.page import effort as page_effort
 from benchmarks.report import Benchmark, as_markdown, write
-from benchmarks.store import against, alive, figures, listeners, rates, run_list, sizes, spikes
+from benchmarks.store import alive, figures, listeners, rates, run_list, sizes, spikes
 from benchmarks.store import effort as store_effort
 from benchmarks.team import access, held, offered, rejected
 from benchmarks.team import effort as team_effort
@@ -81,7 +81,6 @@ BENCHMARKS = {
     "store_spikes": Benchmark("Twenty spikes in a million updates", spikes),
     "store_runs": Benchmark("The list of ten thousand runs", run_list),
     "store_ingest": Benchmark("Updates taken over HTTP", rates),
-    "store_against": Benchmark("Updates taken over HTTP, beside an older commit", against),
     "store_listeners": Benchmark("Five hundred listeners while ingesting", listeners),
     "store_alive": Benchmark("The server's memory with five hundred runs alive", alive),
     "store_bytes": Benchmark("Bytes stored", sizes),
@@ -129,7 +128,6 @@ GROUPS = {
             "store_spikes",
             "store_runs",
             "store_ingest",
-            "store_against",
             "store_listeners",
             "store_alive",
             "store_bytes",

@@ -22,19 +22,18 @@ from benchmarks.store.samples import SCALE, Real
 
 
 SIZE = ModelSize(layers=12, heads=4, width=64, context=32, batch=4)
-SAMPLES = 32
 
 
 @lru_cache(maxsize=1)
-def real(samples: int = SAMPLES, size: ModelSize = SIZE) -> Real:
+def real(samples: int) -> Real:
     """Train, and measure every element of every gradient of the last ``samples`` updates. About half a second each."""
     torch.manual_seed(0)
     characters = text.load("cpu")
-    model = networks.gpt2(size, len(text.ALPHABET))
+    model = networks.gpt2(SIZE, len(text.ALPHABET))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     scaler = torch.amp.GradScaler("cpu", init_scale=SCALE, growth_interval=2**31 - 1)
     taken = [
-        _sample(model, optimizer, scaler, characters.batch(size.batch, size.context))
+        _sample(model, optimizer, scaler, characters.batch(SIZE.batch, SIZE.context))
         for _ in shown(range(samples + 4), "real samples")
     ]
     parameters = [
