@@ -1,4 +1,4 @@
-"""Iterations over given gradients, without training, so their time is that of the scaler or a hook."""
+"""Gradients of GPT-2 small, and iterations over given gradients: without training, their time is that of the scaler."""
 
 from __future__ import annotations
 
@@ -13,6 +13,25 @@ from benchmarks.paired import Work
 
 # A scale of 1 that never grows leaves the gradients unchanged.
 SCALER: dict[str, Any] = {"device": "cpu", "init_scale": 1.0, "growth_interval": 2**31 - 1}
+
+
+def shapes() -> list[tuple[int, ...]]:
+    """The parameter shapes of GPT-2 small: 148 tensors, 124 million elements."""
+    width = 768
+    block: list[tuple[int, ...]] = [(width,), (width,)]
+    for rows, columns in ((3 * width, width), (width, width)):
+        block += [(rows, columns), (rows,)]
+    block += [(width,), (width,)]
+    for rows, columns in ((4 * width, width), (width, 4 * width)):
+        block += [(rows, columns), (rows,)]
+    return [(50257, width), (1024, width), *block * 12, (width,), (width,)]
+
+
+def gradients() -> list[Tensor]:
+    """fp32 gradients as fp16 autocast produces them: on fp16's grid, some zero or subnormal."""
+    generator = torch.Generator().manual_seed(0)
+    made = (torch.randn(shape, generator=generator) * 2**-11 for shape in shapes())
+    return [gradient.half().float() for gradient in made]
 
 
 class GivenGradients(nn.Module):

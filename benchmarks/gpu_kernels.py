@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ampmon.probe import eager
 from ampmon.probe.gpu import kernels, loading
-from benchmarks import sample_cost
+from benchmarks import given
 from benchmarks.paired import NO_RATIO, Work, ratio, seconds, shown
 
 
@@ -64,7 +64,7 @@ def measure(_: Path) -> list[dict[str, Any]]:
 
 def made(dtype: torch.dtype, data: str, device: str) -> list[Tensor]:
     """Gradients in the shapes of GPT-2 small. ``data`` is a key of `DATA`."""
-    tensors = [torch.empty(shape, device=device) for shape in sample_cost.shapes()]
+    tensors = [torch.empty(shape, device=device) for shape in given.shapes()]
     return [DATA[data](tensor).mul_(2**-11).to(dtype) for tensor in tensors]
 
 

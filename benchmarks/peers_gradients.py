@@ -24,7 +24,7 @@ import ampmon
 from ampmon.config import Config
 from ampmon.probe import host
 from ampmon_server.demo.model import ModelSize
-from benchmarks import networks, peers, sample_cost
+from benchmarks import given, networks, peers
 from benchmarks.given import SCALER, GivenGradients, iteration
 from benchmarks.paired import NO_RATIO, Work, ratio, take_turns
 
@@ -151,7 +151,7 @@ TOOLS = {
 
 def measure(directory: Path) -> list[dict[str, Any]]:
     """A row for each tool. Takes about two minutes and 6 GB of memory."""
-    return compare(sample_cost.gradients(), directory, TOOLS, ROUNDS)
+    return compare(given.gradients(), directory, TOOLS, ROUNDS)
 
 
 def compare(

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 
+RESULTS = Path(__file__).parent / "results"
 RAW_BYTES_MAX = 50_000
 """The size limit of a committed file of raw figures."""
 

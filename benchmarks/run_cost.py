@@ -17,8 +17,8 @@ import torch
 
 import ampmon
 from ampmon.training import built
-from benchmarks.host_cost import TENSORS, WARM_UP, iteration
-from benchmarks.paired import ratio, seconds, shown
+from benchmarks.host_cost import TENSORS, alternate, iteration
+from benchmarks.paired import ratio, shown
 
 
 ROUNDS, UPDATES = 40, 500
@@ -57,16 +57,8 @@ def measure(directory: Path, rounds: int = ROUNDS, updates: int = UPDATES) -> li
 
 
 def one_round(tensors: int, updates: int) -> dict[str, float]:
-    """The median host seconds of an update, by kind of scaler."""
+    """The median host microseconds of an update, by kind of scaler."""
     # In random order, because the first one's memory differs from the others'.
     made = random.sample(list(KINDS.items()), len(KINDS))
-    works = [(name, iteration(make, tensors)) for name, make in made]
-    times: dict[str, list[float]] = {name: [] for name in KINDS}
-    for turn in range(WARM_UP + updates):
-        # In a fixed order, each would always find the caches as left by the same other one.
-        random.shuffle(works)
-        for name, work in works:
-            taken = seconds(work)
-            if turn >= WARM_UP:
-                times[name].append(taken)
-    return {name: median(each) for name, each in times.items()}
+    works = {name: iteration(make, tensors) for name, make in made}
+    return {name: median(times) for name, times in alternate(works, updates).items()}

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ampmon import sender
 from ampmon.spool import Position, bytes_behind, spools
-from benchmarks.delivery.effort import FULL, Effort
+from benchmarks.delivery import FULL, Effort
 from benchmarks.delivery.memory import Peak, watched
 from benchmarks.delivery.training import training
 from benchmarks.server import free_port, started

@@ -19,7 +19,7 @@ import ampmon
 from ampmon import sender
 from ampmon.sender import DestinationStatus
 from benchmarks import host_cost
-from benchmarks.delivery.effort import FULL, Effort
+from benchmarks.delivery import FULL, Effort
 from benchmarks.paired import ratio, shown
 from benchmarks.server import free_port, serving
 

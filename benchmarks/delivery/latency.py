@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.delivery.effort import FULL, Effort
+from benchmarks.delivery import FULL, Effort
 from benchmarks.delivery.training import training
 from benchmarks.paired import shown
 from benchmarks.server import serving

@@ -29,8 +29,7 @@ from statistics import median
 from typing import Any, NamedTuple, TypeVar
 
 from benchmarks import peers
-from benchmarks.delivery import tools
-from benchmarks.delivery.effort import FULL, Effort
+from benchmarks.delivery import FULL, Effort, tools
 from benchmarks.delivery.tools import Found
 from benchmarks.paired import shown
 from benchmarks.server import serving

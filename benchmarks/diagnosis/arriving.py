@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from benchmarks.diagnosis.effort import FULL, Effort
+from benchmarks.diagnosis import FULL, Effort
 from benchmarks.diagnosis.processor import seconds
 from benchmarks.paired import shown
 from benchmarks.server import started

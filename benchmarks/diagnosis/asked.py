@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ampmon_server.settings import Settings
-from benchmarks.diagnosis.effort import FULL, Effort
+from benchmarks.diagnosis import FULL, Effort
 from benchmarks.diagnosis.processor import seconds
 from benchmarks.server import started
 from benchmarks.store.filling import fill

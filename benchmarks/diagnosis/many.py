@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.diagnosis.effort import FULL, Effort
+from benchmarks.diagnosis import FULL, Effort
 from benchmarks.paired import shown
 from benchmarks.server import started
 from benchmarks.store.timing import Client

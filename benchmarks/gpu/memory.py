@@ -11,7 +11,7 @@ import torch
 
 import ampmon
 from ampmon.probe.gpu import kernels, loading
-from benchmarks import gpu_kernels, networks, sample_cost
+from benchmarks import given, gpu_kernels, networks
 from benchmarks.gpu.stage_results import StageResults
 
 
@@ -34,7 +34,7 @@ def run(results: StageResults, place: str, limit_s: float) -> None:
 
 def of_gradients(results: StageResults, count: Bytes, place: str) -> None:
     """Report the memory that sampling gradients takes."""
-    shapes = sample_cost.shapes()
+    shapes = given.shapes()
     parameters = [torch.zeros(shape, device=place, requires_grad=True) for shape in shapes]
     gradients = [torch.ones_like(parameter) for parameter in parameters]
     size = sum(gradient.nbytes for gradient in gradients)

@@ -27,8 +27,8 @@ from playwright.sync_api import Page
 
 from benchmarks import peers
 from benchmarks.delivery.training import training
+from benchmarks.page import FULL, Effort
 from benchmarks.page.browsing import clock, reading, until
-from benchmarks.page.effort import FULL, Effort
 from benchmarks.server import serving
 from benchmarks.store import peer_servers
 from benchmarks.store.timing import Client

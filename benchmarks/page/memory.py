@@ -14,8 +14,8 @@ from typing import Any
 from playwright.sync_api import CDPSession
 
 from benchmarks.delivery.training import training
+from benchmarks.page import FULL, Effort
 from benchmarks.page.browsing import reading, until
-from benchmarks.page.effort import FULL, Effort
 from benchmarks.paired import shown
 from benchmarks.server import serving
 from benchmarks.store.timing import Client

@@ -20,8 +20,8 @@ import numpy as np
 from playwright.sync_api import Page
 
 from ampmon_server.settings import Settings
+from benchmarks.page import FULL, Effort
 from benchmarks.page.browsing import reading, until
-from benchmarks.page.effort import FULL, Effort
 from benchmarks.paired import shown
 from benchmarks.server import serving
 from benchmarks.store.filling import fill

@@ -11,8 +11,7 @@ from typing import Any
 
 from benchmarks.delivery.memory import held_now, watched
 from benchmarks.server import started
-from benchmarks.store import load
-from benchmarks.store.effort import FULL, Effort
+from benchmarks.store import FULL, Effort, load
 from benchmarks.store.real import real
 
 

@@ -18,8 +18,8 @@ from uuid import UUID
 from ampmon_server.charts import FIGURES
 from ampmon_server.settings import Settings
 from benchmarks.server import serving
+from benchmarks.store import FULL, Effort
 from benchmarks.store.databases import postgresql
-from benchmarks.store.effort import FULL, Effort
 from benchmarks.store.filling import SPACING_US, START, copy, fill
 from benchmarks.store.real import real
 from benchmarks.store.timing import Client, Times, in_turns

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from benchmarks.delivery.memory import held_now
 from benchmarks.paired import ratio, shown
 from benchmarks.server import started
-from benchmarks.store import load
-from benchmarks.store.effort import FULL, Effort
+from benchmarks.store import FULL, Effort, load
 from benchmarks.store.real import real
 
 

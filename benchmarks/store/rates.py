@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from benchmarks import peers
 from benchmarks.paired import shown
 from benchmarks.server import serving
-from benchmarks.store import databases, load, peer_ingest
-from benchmarks.store.effort import FULL, Effort
+from benchmarks.store import FULL, Effort, databases, load, peer_ingest
 from benchmarks.store.real import real
 
 

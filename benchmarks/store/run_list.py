@@ -20,8 +20,8 @@ from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.opening import url_of
 from ampmon_server.store.schema.tables import runs
 from benchmarks.server import serving
+from benchmarks.store import FULL, Effort
 from benchmarks.store.databases import postgresql
-from benchmarks.store.effort import FULL, Effort
 from benchmarks.store.filling import START, fill
 from benchmarks.store.real import real
 from benchmarks.store.timing import Client, in_turns

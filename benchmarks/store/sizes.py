@@ -18,9 +18,8 @@ from ampmon_server.store import Store
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.opening import url_of
 from benchmarks.paired import shown
-from benchmarks.store import load
+from benchmarks.store import FULL, Effort, load
 from benchmarks.store.databases import postgresql
-from benchmarks.store.effort import FULL, Effort
 from benchmarks.store.real import real
 
 

@@ -24,8 +24,7 @@ import numpy as np
 from ampmon_server.settings import Settings
 from benchmarks import peers
 from benchmarks.server import serving
-from benchmarks.store import peer_data, peer_servers
-from benchmarks.store.effort import FULL, Effort
+from benchmarks.store import FULL, Effort, peer_data, peer_servers
 from benchmarks.store.filling import fill
 from benchmarks.store.real import real
 from benchmarks.store.timing import Client

@@ -26,8 +26,7 @@ from ampmon_server.settings import Settings
 from benchmarks.paired import ratio, take_turns
 from benchmarks.server import started
 from benchmarks.store import load
-from benchmarks.team import open_door, tokens
-from benchmarks.team.effort import FULL, Effort
+from benchmarks.team import FULL, Effort, open_door, tokens
 
 
 BAR = 0.03

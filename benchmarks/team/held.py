@@ -19,7 +19,7 @@ from benchmarks.delivery.memory import Held, held_now
 from benchmarks.paired import shown
 from benchmarks.server import started
 from benchmarks.store.listeners import Heard, listening
-from benchmarks.team.effort import FULL, Effort
+from benchmarks.team import FULL, Effort
 from benchmarks.team.processes import working
 
 

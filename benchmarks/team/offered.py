@@ -17,7 +17,7 @@ from benchmarks.paired import shown
 from benchmarks.server import started
 from benchmarks.store.listeners import listening
 from benchmarks.store.timing import Client
-from benchmarks.team.effort import FULL, Effort
+from benchmarks.team import FULL, Effort
 from benchmarks.team.processes import working
 
 

@@ -22,8 +22,7 @@ from typing import Any
 from benchmarks.paired import Ratio, ratio, shown
 from benchmarks.server import started
 from benchmarks.store import load
-from benchmarks.team import tokens
-from benchmarks.team.effort import FULL, Effort
+from benchmarks.team import FULL, Effort, tokens
 from benchmarks.team.flooding import NEW
 from benchmarks.team.processes import working
 

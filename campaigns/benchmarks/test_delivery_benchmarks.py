@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from benchmarks import peers, report
-from benchmarks.delivery import backlog, effort, host_time, latency, tail, tools
+from benchmarks.delivery import QUICK, backlog, host_time, latency, tail, tools
 from benchmarks.delivery.memory import Peak
 from benchmarks.delivery.training import train
 
 
-TINY = effort.QUICK._replace(
+TINY = QUICK._replace(
     rounds=1,
     hot_pairs=3,
     swept_pairs=2,

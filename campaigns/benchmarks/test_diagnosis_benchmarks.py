@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.diagnosis import arriving, asked, effort, many
+from benchmarks.diagnosis import QUICK, arriving, asked, many
 from benchmarks.store.rates import Crowd
 
 
-TINY = effort.QUICK._replace(
-    sizes=(300, 600), real_samples=2, asking_s=0.0, updates=2_000, ingest_s=0.5
-)
+TINY = QUICK._replace(sizes=(300, 600), real_samples=2, asking_s=0.0, updates=2_000, ingest_s=0.5)
 
 
 def test_diagnoses_are_timed_at_every_size(tmp_path: Path) -> None:

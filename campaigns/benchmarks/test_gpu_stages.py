@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import gpu_kernels, host_cost, networks, report, sample_cost
+from benchmarks import given, gpu_kernels, host_cost, networks, report
 from benchmarks.gpu import host, memory, suites, timed, training
 from benchmarks.gpu.stage_results import PASSED, StageResults, read_results
 from benchmarks.gpu.stages import STAGES
@@ -48,7 +48,7 @@ def test_forms_of_parameters_on_a_cpu(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_timed_stages_speak_of_their_bars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU with few small tensors, each stage fills its tables and reports on its bars."""
-    monkeypatch.setattr(sample_cost, "shapes", lambda: [(3, 4), (5,)])
+    monkeypatch.setattr(given, "shapes", lambda: [(3, 4), (5,)])
     monkeypatch.setattr(host_cost, "TENSORS", (6, 148))
     monkeypatch.setattr(host_cost, "WARM_UP", 1)
     tiny = replace(

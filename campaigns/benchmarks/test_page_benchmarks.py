@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.page import memory, opening
+from benchmarks.page import QUICK, memory, opening
 from benchmarks.page.arrival import Told, latencies
-from benchmarks.page.effort import QUICK
 
 
 def test_an_update_has_arrived_with_the_first_frame_that_shows_it_or_a_later_one() -> None:

@@ -15,9 +15,9 @@ from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Verification
 from benchmarks import peers
 from benchmarks.store import (
+    QUICK,
     alive,
     databases,
-    effort,
     figures,
     filling,
     listeners,
@@ -36,7 +36,7 @@ from serving import Server
 
 
 NO_POSTGRESQL = "not measured: none here"
-TINY = effort.QUICK._replace(
+TINY = QUICK._replace(
     sizes=(300, 600),
     real_samples=2,
     figures_s=0.0,

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.team import access, effort, held, offered, rejected, tokens
+from benchmarks.team import QUICK, access, held, offered, rejected, tokens
 from benchmarks.team.processes import working
 from serving import Server
 
 
-TINY = effort.QUICK._replace(
+TINY = QUICK._replace(
     access_rounds=2,
     turns={20: 1},
     checks=50,
