@@ -10,7 +10,6 @@ only a part of the memory that processes share.
 from __future__ import annotations
 
 import sqlite3
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -69,10 +68,12 @@ def _deliver(directory: Path, updates: int) -> Delivered:
     ):
         began = time.perf_counter()
         sending = _sender(directory)
-        with watched({STOCK: stock.pid, TRAINER: trainer.pid, "sender": sending}) as peaks:
-            _wait_for_last_update(trainer)
+        with watched(
+            {STOCK: stock.process.pid, TRAINER: trainer.process.pid, "sender": sending}
+        ) as peaks:
+            trainer.read()  # its last update has returned
             made_s = time.perf_counter() - began
-            _wait_for_last_update(stock)
+            stock.read()
             waiting = sum(bytes_behind(path, Position(0, 0)) for path in spools(directory))
             began = time.perf_counter()
             with (
@@ -84,12 +85,6 @@ def _deliver(directory: Path, updates: int) -> Delivered:
                 if (stored := _stored(directory)) != updates:
                     raise RuntimeError(f"{stored} of {updates} updates were stored")
     return Delivered({**more, **peaks}, made_s, waiting / 1e6, drained_s)
-
-
-def _wait_for_last_update(process: subprocess.Popen[str]) -> None:
-    assert process.stdout is not None
-    if not process.stdout.readline():
-        raise RuntimeError("a training process ended before its last update")
 
 
 def _sender(directory: Path) -> int:

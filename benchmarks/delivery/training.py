@@ -7,11 +7,10 @@ stays until its input ends. Independent of the measurement.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -21,13 +20,13 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks import given
 from benchmarks.paired import Work
+from benchmarks.processes import Worker, working
 
 
 Make: TypeAlias = Callable[..., torch.amp.GradScaler]
 
 ELEMENTS = 64
 RECORDED_AT_ONCE, REST_S = 1000, 0.01
-END_S = 60.0
 
 
 def small_model(make: Make) -> Work:
@@ -98,7 +97,6 @@ def record(updates: int) -> None:
         stream.ordinal += 1
 
 
-@contextmanager
 def training(
     work: str,
     updates: int,
@@ -106,32 +104,13 @@ def training(
     *,
     monitored: tuple[Path, str] | None,
     recorded: int = 0,
-) -> Iterator[subprocess.Popen[str]]:
-    """Run a process that trains, ready on entry. ``monitored`` is a data directory and the server's address.
+) -> AbstractContextManager[Worker]:
+    """Run a process that trains. ``monitored`` is a data directory and the server's address.
 
-    After its updates, the process hands ``recorded`` more to its recorder. On exit, end it and wait for it. Raises
-    RuntimeError if it failed.
+    After its updates, the process hands ``recorded`` more to its recorder.
     """
-    command = [sys.executable, "-m", "benchmarks.delivery.training", work]
-    process = subprocess.Popen(
-        [*command, *map(str, (updates, per_second, recorded, *(monitored or ())))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        if process.stdout.readline() != "ready\n":
-            raise RuntimeError("the training process did not begin")
-        yield process
-        process.stdin.close()
-        if process.wait(END_S):
-            raise RuntimeError(f"the training process ended with {process.returncode}")
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    given = (work, updates, per_second, recorded, *(monitored or ()))
+    return working("benchmarks.delivery.training", *given)
 
 
 def _main(work: str, *arguments: str) -> None:

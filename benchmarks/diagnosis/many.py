@@ -16,7 +16,7 @@ from benchmarks.diagnosis import FULL, Effort
 from benchmarks.paired import shown
 from benchmarks.server import started
 from benchmarks.store.timing import Client
-from benchmarks.team.processes import working
+from benchmarks.team.crowd import sending
 
 
 EVERY_S, UPDATES = 5.0, 50
@@ -28,15 +28,14 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     late: list[float] = []
     with started(directory) as (url, token, _):
         client = Client(token)
-        arguments = map(str, (effort.active, effort.active_s, EVERY_S, UPDATES))
-        with working("benchmarks.team.crowd", url, token, *arguments) as (_, sent):
+        with sending(url, token, effort.active, effort.active_s, EVERY_S, UPDATES) as crowd:
             for _ in shown(range(round(effort.active_s)), "sent"):
                 time.sleep(1.0)
                 late.append(_metric(client, url, "judgement_late_seconds"))
             looks, took_s = (
                 _metric(client, url, f"judgement{each}_total") for each in ("s", "_seconds")
             )
-    counted = json.loads(sent[0])
+    counted = json.loads(crowd.counted)
     return [
         {
             "runs": effort.active,

@@ -14,11 +14,9 @@ and later drawing is not counted.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -29,6 +27,7 @@ from benchmarks import peers
 from benchmarks.delivery.training import training
 from benchmarks.page import FULL, Effort
 from benchmarks.page.browsing import clock, reading, until
+from benchmarks.processes import Worker, working
 from benchmarks.server import serving
 from benchmarks.store import peer_servers
 from benchmarks.store.timing import Client
@@ -162,9 +161,8 @@ def _ampmon(work: Path, effort: Effort) -> Told:
             return _told(page, process, updates)
 
 
-def _told(page: Page, process: subprocess.Popen[str], updates: int) -> Told:
-    assert process.stdout is not None
-    returned = json.loads(process.stdout.readline())
+def _told(page: Page, process: Worker, updates: int) -> Told:
+    returned = json.loads(process.read())
     until(page, "the last step", lambda: _newest(page) >= updates - 1, LAST_S)
     there = clock(page)
     return Told(returned, [(step, there(at)) for step, at in page.evaluate("seen")])
@@ -174,42 +172,23 @@ def _newest(page: Page) -> int:
     return int(page.evaluate("Math.max(-1, ...seen.map(([step]) => step))"))
 
 
-@contextmanager
-def _logging(tool: str, work: Path, effort: Effort) -> Iterator[subprocess.Popen[str]]:
-    """Run a process that starts to log after a line of input. Kill it on exit."""
-    numbers = (effort.warm_up + effort.updates, effort.per_second)
-    command = [sys.executable, "-m", "benchmarks.page.logger", tool, str(work), *map(str, numbers)]
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
-    assert process.stdout is not None
-    try:
-        if process.stdout.readline() != "ready\n":
-            raise RuntimeError(f"{tool} did not begin")
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
 def _peer(
     tool: str, serve: Callable[[Path], AbstractContextManager[str]], path: str, times: int = 1
 ) -> Callable[[Path, Effort], Told]:
     def ask(work: Path, usual: Effort) -> Told:
-        effort = usual._replace(updates=times * usual.updates)
+        updates = usual.warm_up + times * usual.updates
+        logging = ("benchmarks.page.logger", tool, work, updates, usual.per_second)
         with (
             peers.quiet(work),
-            _logging(tool, work, effort) as process,
+            working(*logging, killed=True) as process,
             serve(work) as url,
             reading(url) as page,
         ):
             page.add_init_script(_RECEIVED)
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
+            process.say("go")
             time.sleep(2)  # so the run exists before the page opens
             page.goto(url + path)
-            return _told(page, process, effort.warm_up + effort.updates)
+            return _told(page, process, updates)
 
     return ask
 

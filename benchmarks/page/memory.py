@@ -43,8 +43,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
         for _ in shown(range(READINGS), "readings"):
             page.wait_for_timeout(1000 * seconds / READINGS)
             read.append(_held(developer))
-        assert process.stdout is not None
-        process.stdout.readline()
+        process.read()
     return [_row(name, effort, [each[name] for each in read]) for name in read[0]]
 
 

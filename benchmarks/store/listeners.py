@@ -7,16 +7,14 @@ machine's cores. Memory is the server's resident set after ingest, with the stre
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks.delivery.memory import held_now
 from benchmarks.paired import ratio, shown
+from benchmarks.processes import Worker, working
 from benchmarks.server import started
 from benchmarks.store import FULL, Effort, load
 from benchmarks.store.real import real
@@ -32,10 +30,10 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     with started(directory) as (url, token, process):
         for _ in shown(range(effort.listening_rounds), "listeners"):
             alone.append(_sent(url, token, effort))
-            with listening(url, token, effort.listeners) as heard:
+            with listening(url, token, effort.listeners) as listeners:
                 beside.append(_sent(url, token, effort))
                 memory = max(memory, held_now(process).rss)
-            told += heard[0].advances
+            told += heard(listeners).advances
     kept = ratio(beside, alone)
     loss = 100 * (1 - kept.value)
     held = loss <= LOSS_BAR_PERCENT and memory <= MEMORY_BAR_MB
@@ -71,20 +69,10 @@ class Heard(NamedTuple):
     ended: int
 
 
-@contextmanager
-def listening(url: str, token: str, streams: int) -> Iterator[list[Heard]]:
-    """Hold streams open in another process. The yielded list gets its `Heard` on exit."""
-    command = [sys.executable, "-m", "benchmarks.store.listening", url, token, str(streams)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    if process.stdout.readline() != "listening\n":
-        raise ConnectionError(f"{streams} streams cannot be held open")
-    heard: list[Heard] = []
-    try:
-        yield heard
-    finally:
-        process.stdin.close()
-        heard.append(Heard(*map(int, process.stdout.readline().split())))
-        process.wait(30)
-        process.stdout.close()
+def listening(url: str, token: str, streams: int) -> AbstractContextManager[Worker]:
+    """Hold streams open in another process. `heard` reads what it counted."""
+    return working("benchmarks.store.listening", url, token, streams)
+
+
+def heard(listeners: Worker) -> Heard:
+    return Heard(*map(int, listeners.counted.split()))

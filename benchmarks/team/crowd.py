@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from uuid import uuid4
 
 import msgspec
@@ -21,6 +22,7 @@ import numpy as np
 from ampmon import wire
 from ampmon.errors import AmpmonError, Unreachable
 from ampmon.transport import HttpTransport
+from benchmarks.processes import Worker, working
 from benchmarks.store import load
 
 
@@ -73,6 +75,13 @@ class _Training:
                 self.taken += self._size
                 self.seconds.append(time.perf_counter() - began)
                 return
+
+
+def sending(
+    url: str, token: str, clients: int, seconds: float, every_s: float, updates: int
+) -> AbstractContextManager[Worker]:
+    """Run such a process. Each client sends ``updates`` every ``every_s`` seconds, for at least ``seconds``."""
+    return working(__name__, url, token, clients, seconds, every_s, updates)
 
 
 def _main(url: str, token: str, clients: int, seconds: float, every_s: float, updates: int) -> None:

@@ -18,9 +18,9 @@ from typing import Any
 from benchmarks.delivery.memory import Held, held_now
 from benchmarks.paired import shown
 from benchmarks.server import started
-from benchmarks.store.listeners import Heard, listening
+from benchmarks.store.listeners import Heard, heard, listening
 from benchmarks.team import FULL, Effort
-from benchmarks.team.processes import working
+from benchmarks.team.crowd import sending
 
 
 EVERY_S, UPDATES = 2.0, 40
@@ -33,25 +33,22 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     with started(directory) as (url, token, server):
         at_rest = held_now(server)
         with (
-            listening(url, token, effort.streams) as heard,
-            working(
-                *("benchmarks.team.crowd", url, token),
-                *map(str, (effort.clients, effort.held_s, EVERY_S, UPDATES)),
-            ) as (_, sent),
+            listening(url, token, effort.streams) as listeners,
+            sending(url, token, effort.clients, effort.held_s, EVERY_S, UPDATES) as crowd,
         ):
             time.sleep(effort.held_s / 10)
             seen = list(_looks(server, effort.held_s * 0.9))
-    counted = json.loads(sent[0])
+    counted, told = json.loads(crowd.counted), heard(listeners)
     return [
         {
             **_of_memory(at_rest, seen, effort),
-            "streams_ended": heard[0].ended,
-            "advances_told": heard[0].advances,
-            "fewest_told": heard[0].fewest,
+            "streams_ended": told.ended,
+            "advances_told": told.advances,
+            "fewest_told": told.fewest,
             "updates_per_s": round(counted["taken"] / effort.held_s),
             "told_to_wait": counted["told_to_wait"],
             "clients_failed": counted["failed"],
-            "holds": "yes" if holds(seen, heard[0], counted["failed"]) else "no",
+            "holds": "yes" if holds(seen, told, counted["failed"]) else "no",
         }
     ]
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from benchmarks.paired import shown
 from benchmarks.server import started
-from benchmarks.store.listeners import listening
+from benchmarks.store.listeners import heard, listening
 from benchmarks.store.timing import Client
 from benchmarks.team import FULL, Effort
-from benchmarks.team.processes import working
+from benchmarks.team.crowd import sending
 
 
 EVERY_S, UPDATES = 0.2, 10
@@ -30,15 +30,12 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     """One row. Takes ``effort.offered_s`` seconds. Fills ``directory``."""
     with started(directory) as (url, token, _):
         with (
-            listening(url, token, effort.pages) as heard,
-            working(
-                *("benchmarks.team.crowd", url, token),
-                *map(str, (effort.offering, effort.offered_s, EVERY_S, UPDATES)),
-            ) as (_, sent),
+            listening(url, token, effort.pages) as listeners,
+            sending(url, token, effort.offering, effort.offered_s, EVERY_S, UPDATES) as crowd,
         ):
             for _ in shown(range(round(effort.offered_s)), "offered"):
                 time.sleep(1.0)
-        counted = json.loads(sent[0])
+        counted = json.loads(crowd.counted)
         runs = json.loads(Client(token).get(f"{url}/api/v1/runs?limit={effort.offering}"))["runs"]
     per_s = counted["taken"] / UPDATES / effort.offered_s
     p50_ms, p99_ms = (1000 * counted[name] for name in ("p50_s", "p99_s"))
@@ -57,7 +54,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
             "lost": lost,
             "told_to_wait": counted["told_to_wait"],
             "clients_failed": counted["failed"],
-            "streams_ended": heard[0].ended,
+            "streams_ended": heard(listeners).ended,
             "holds": "yes" if holds(per_s, p99_ms, lost, counted["failed"]) else "no",
         }
     ]

@@ -20,11 +20,11 @@ from statistics import median
 from typing import Any
 
 from benchmarks.paired import Ratio, ratio, shown
+from benchmarks.processes import working
 from benchmarks.server import started
 from benchmarks.store import load
 from benchmarks.team import FULL, Effort, tokens
 from benchmarks.team.flooding import NEW
-from benchmarks.team.processes import working
 
 
 BAR = 0.8
@@ -38,12 +38,12 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     """A row for each kind of token. Takes some minutes. Fills ``directory``."""
     with (
         started(directory) as (url, token, _),
-        working("benchmarks.team.elsewhere") as (elsewhere, _),
+        working("benchmarks.team.elsewhere") as elsewhere,
     ):
         revoked = tokens.make(url, token, "gone")
         tokens.revoke(url, token, "gone")
         floods = {
-            ELSEWHERE: (elsewhere, NEW),
+            ELSEWHERE: (elsewhere.ready, NEW),
             "strange": (url, "x" * 43),
             "made up": (url, NEW),
             "revoked": (url, revoked),
@@ -71,10 +71,10 @@ class _Turns:
 
     def _beside(self, kind: str) -> float:
         url, token = self._floods[kind]
-        rate_of_flood = str(self._effort.flood_per_s)
-        with working("benchmarks.team.flooding", url, token, rate_of_flood) as (_, counted):
+        per_s = self._effort.flood_per_s
+        with working("benchmarks.team.flooding", url, token, per_s) as flood:
             rate = self._rate()
-        self.told[kind].append(json.loads(counted[0]))
+        self.told[kind].append(json.loads(flood.counted))
         return rate
 
     def _rate(self) -> float:
