@@ -17,9 +17,8 @@ from uuid import UUID
 
 from ampmon_server.charts import FIGURES
 from ampmon_server.settings import Settings
-from benchmarks.server import serving
 from benchmarks.store import FULL, Effort
-from benchmarks.store.databases import postgresql
+from benchmarks.store.databases import beside_postgresql, served
 from benchmarks.store.filling import SPACING_US, START, copy, fill
 from benchmarks.store.real import real
 from benchmarks.store.timing import Client, Times, in_turns
@@ -50,21 +49,19 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     runs = fill(settings, [(track(size, seed=size), samples) for size in effort.sizes])
     parameter = samples.parameters[0].name
     rows = _on_engine("SQLite", settings, runs, effort, parameter)
-    with postgresql() as server:
-        if isinstance(server, str):
-            return [*rows, {**dict.fromkeys(rows[0]), "engine": "PostgreSQL", "note": server}]
-        place = directory / "postgresql"
-        copied = Settings(data_directory=place, database_url=server.new_database())
+
+    def of_copy(copied: Settings) -> list[dict[str, Any]]:
         copy(settings, copied, runs)
-        return [*rows, *_on_engine("PostgreSQL", copied, runs, effort, parameter)]
+        return _on_engine("PostgreSQL", copied, runs, effort, parameter)
+
+    return beside_postgresql(rows, directory, of_copy)
 
 
 def _on_engine(
     engine: str, settings: Settings, runs: Sequence[UUID], effort: Effort, parameter: str
 ) -> list[dict[str, Any]]:
     of = dict(zip(effort.sizes, runs, strict=True))
-    elsewhere = ["--database-url", settings.database_url] if settings.database_url else []
-    with serving(settings.data_directory, *elsewhere) as (url, token):
+    with served(settings) as (url, token):
         client, path = Client(token), f"{url}/api/v1/runs"
         asks: dict[Question, Callable[[], object]] = {
             question: partial(_ask, client, f"{path}/{of[question.updates]}", parameter, question)

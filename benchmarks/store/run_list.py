@@ -19,9 +19,8 @@ from ampmon_server.settings import Settings
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.opening import url_of
 from ampmon_server.store.schema.tables import runs
-from benchmarks.server import serving
 from benchmarks.store import FULL, Effort
-from benchmarks.store.databases import postgresql
+from benchmarks.store.databases import beside_postgresql, served
 from benchmarks.store.filling import START, fill
 from benchmarks.store.real import real
 from benchmarks.store.timing import Client, in_turns
@@ -36,18 +35,14 @@ PAGE = 100
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     """A row for each engine and page. Takes half a minute. Fills ``directory``."""
     rows = _on_engine("SQLite", Settings(data_directory=directory / "sqlite"), effort)
-    with postgresql() as server:
-        if isinstance(server, str):
-            return [*rows, {**dict.fromkeys(rows[0]), "engine": "PostgreSQL", "note": server}]
-        place = directory / "postgresql"
-        settings = Settings(data_directory=place, database_url=server.new_database())
-        return [*rows, *_on_engine("PostgreSQL", settings, effort)]
+    return beside_postgresql(
+        rows, directory, lambda settings: _on_engine("PostgreSQL", settings, effort)
+    )
 
 
 def _on_engine(name: str, settings: Settings, effort: Effort) -> list[dict[str, Any]]:
     _fill(settings, effort)
-    elsewhere = ["--database-url", settings.database_url] if settings.database_url else []
-    with serving(settings.data_directory, *elsewhere) as (url, token):
+    with served(settings) as (url, token):
         client = Client(token)
         pages = f"{url}/api/v1/runs?limit={PAGE}"
         cursors = _cursors(client, pages)

@@ -19,7 +19,7 @@ from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.opening import url_of
 from benchmarks.paired import shown
 from benchmarks.store import FULL, Effort, load
-from benchmarks.store.databases import postgresql
+from benchmarks.store.databases import beside_postgresql
 from benchmarks.store.real import real
 
 
@@ -38,12 +38,11 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     """A row for each engine and kind of table. Takes a minute. Fills ``directory``."""
     settings = Settings(data_directory=directory / "sqlite")
     rows = _rows("SQLite", _ingested(settings, effort), effort, _of_sqlite)
-    with postgresql() as server:
-        if isinstance(server, str):
-            return [*rows, {**dict.fromkeys(rows[0]), "engine": "PostgreSQL", "note": server}]
-        place = directory / "postgresql"
-        settings = Settings(data_directory=place, database_url=server.new_database())
-        return [*rows, *_rows("PostgreSQL", _ingested(settings, effort), effort, _of_postgresql)]
+    return beside_postgresql(
+        rows,
+        directory,
+        lambda empty: _rows("PostgreSQL", _ingested(empty, effort), effort, _of_postgresql),
+    )
 
 
 def _ingested(settings: Settings, effort: Effort) -> Engine:

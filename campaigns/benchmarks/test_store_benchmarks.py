@@ -64,8 +64,6 @@ def sqlite_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> Any:
         yield NO_POSTGRESQL
 
-    for module in (figures, run_list, sizes):
-        monkeypatch.setattr(module, "postgresql", none)
     for module in (figures, run_list):
         monkeypatch.setattr(module, "in_turns", partial(in_turns, least=1))
     monkeypatch.setattr(databases, "postgresql", none)
