@@ -77,9 +77,13 @@ def compressed(text: str) -> bytes:
     return buffer.getvalue()
 
 
+def machine_of(figures: Mapping[str, Any]) -> str:
+    """The machine of the figures, in words."""
+    return ", ".join(f"{key} {value}" for key, value in figures["machine"].items())
+
+
 def _about(figures: Mapping[str, Any]) -> str:
-    machine = ", ".join(f"{key} {value}" for key, value in figures["machine"].items())
-    about = f"Measured by `{figures['command']}` on: {machine}."
+    about = f"Measured by `{figures['command']}` on: {machine_of(figures)}."
     if beside := figures.get("peers"):
         versions = ", ".join(f"{peer} {version}" for peer, version in beside.items())
         about += f" Beside: {versions}."

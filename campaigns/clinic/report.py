@@ -15,7 +15,6 @@ from campaigns.clinic.verdict import Verdict
 
 
 ROOT = Path(report.__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "clinic.md"
 
 FOUND, FALSE, CURED = 0.97, 0.01, 0.95
@@ -88,16 +87,16 @@ def write(examined: Examined) -> None:
         "fixed": [msgspec.to_builtins(each) for each in examined.fixed],
         "drawn": [msgspec.to_builtins(each) for each in examined.drawn],
     }
-    report.write(RESULTS / f"{machine.slug()}-clinic", compact(examined, figures), figures)
-    about = _about(figures)
-    measured = f"\nRules of commit {examined.seed}, measured on: {about}.\n"
+    report.write(report.RESULTS / f"{machine.slug()}-clinic", compact(examined, figures), figures)
+    machine_words = report.machine_of(figures)
+    measured = f"\nRules of commit {examined.seed}, measured on: {machine_words}.\n"
     PAGE.write_text(tables(examined) + measured)
 
 
 def compact(examined: Examined, figures: Mapping[str, Any]) -> str:
     """The confusion table of fixed and random patients. ``figures`` name machine, command and commit."""
     text = (
-        f"# The clinic\n\nMeasured by `{figures['command']}` on: {_about(figures)}. "
+        f"# The clinic\n\nMeasured by `{figures['command']}` on: {report.machine_of(figures)}. "
         f"Rules of commit {figures['rules']}.\n"
     )
     for title, verdicts in (
@@ -107,10 +106,6 @@ def compact(examined: Examined, figures: Mapping[str, Any]) -> str:
         if verdicts:
             text += f"\n## {title}\n\n{_sum(verdicts)}\n{confusion(verdicts)}"
     return text
-
-
-def _about(figures: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in figures["machine"].items())
 
 
 def enough(examined: Examined) -> bool:

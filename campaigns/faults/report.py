@@ -7,14 +7,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import machine
-from benchmarks.report import Benchmark, as_markdown
-from benchmarks.report import write as write_report
+from benchmarks import machine, report
 from campaigns import faults
 from campaigns.faults import matrix
 
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 TITLE = "Faults"
 
 
@@ -63,9 +60,9 @@ def write(state: Path) -> None:
         "command": "PYTHONPATH=tests:. python -m campaigns.faults --all",
         "faults": [rows[key] for key in sorted(rows)],
     }
-    benchmarks = {"faults": Benchmark("Each call of each part, failing in each way", faults)}
-    path = RESULTS / f"{machine.slug()}-faults"
-    write_report(path, as_markdown(TITLE, benchmarks, figures), figures)
+    benchmarks = {"faults": report.Benchmark("Each call of each part, failing in each way", faults)}
+    text = report.as_markdown(TITLE, benchmarks, figures)
+    report.write(report.RESULTS / f"{machine.slug()}-faults", text, figures)
 
 
 def _cells(state: Path) -> list[dict[str, Any]]:

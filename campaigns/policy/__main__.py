@@ -21,7 +21,6 @@ from campaigns.policy.tasks import ALL, OUTLIERS
 
 
 UPDATES = 1000
-RESULTS = Path(report.__file__).parent / "results"
 TITLE = "Simulated and trained: the skips of other policies"
 ABOUT = f"""\
 Each task is trained in fp16 on the CPU for {UPDATES} updates, once under each of the policies that it is recorded under
@@ -98,11 +97,10 @@ def _write(rows: list[Row]) -> None:
         "updates": UPDATES,
         "rows": [{**asdict(row), "inside": row.inside} for row in rows],
     }
-    names = list(figures["rows"][0])
-    table = [f"| {' | '.join(names)} |", "| --- " * len(names) + "|"]
-    table += [f"| {' | '.join(_cell(each) for each in row.values())} |" for row in figures["rows"]]
-    text = "\n\n".join([f"# {TITLE}", ABOUT.strip(), _words(rows), "\n".join(table)]) + "\n"
-    report.write(RESULTS / f"{machine.slug()}-simulate", text, figures)
+    cells = [{name: _cell(each) for name, each in row.items()} for row in figures["rows"]]
+    parts = [f"# {TITLE}", ABOUT.strip(), _words(rows), report.table(cells)]
+    text = "\n\n".join(parts) + "\n"
+    report.write(report.RESULTS / f"{machine.slug()}-simulate", text, figures)
 
 
 def _cell(value: object) -> str:

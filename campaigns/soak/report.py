@@ -12,7 +12,6 @@ from benchmarks import machine, report
 from campaigns.soak.campaign import Campaign
 
 
-RESULTS = Path(report.__file__).parent / "results"
 TITLE = "Killed at random: what is lost and what is doubled"
 ABOUT = """\
 Real trainings (fp16 on the CPU, with overflows, skips, samples and scalars; several attempts of a run, most of which do
@@ -49,7 +48,7 @@ def write(campaign: Campaign, path: Path | None = None) -> str:
     if problems:
         text += "\nWrong:\n\n" + "".join(f"- {each}\n" for each in problems)
     if campaign.complete():
-        report.write(path or RESULTS / f"{machine.slug()}-soak", text, figures)
+        report.write(path or report.RESULTS / f"{machine.slug()}-soak", text, figures)
     return text
 
 
@@ -69,11 +68,10 @@ def _figures(campaign: Campaign) -> dict[str, Any]:
 
 
 def _measured(figures: dict[str, Any]) -> str:
-    about = ", ".join(f"{key} {value}" for key, value in figures["machine"].items())
     commits = ", ".join(figures["commits"])
     return (
         f"Counted by `{figures['command']}`, seed {figures['seed']}, in {figures['seconds'] / 60:.0f} minutes, "
-        f"{figures['at_once']} rounds at once, at commit {commits}, on: {about}."
+        f"{figures['at_once']} rounds at once, at commit {commits}, on: {report.machine_of(figures)}."
     )
 
 
@@ -99,11 +97,11 @@ _ROWS = {
 
 def _table(figures: dict[str, Any]) -> str:
     columns = {"all": figures["all"], **figures["engines"]}
-    lines = [f"| | {' | '.join(columns)} |", "| --- " * (len(columns) + 1) + "|"]
-    for key, words in _ROWS.items():
-        cells = (_cell(column, key) for column in columns.values())
-        lines.append(f"| {words} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    rows = [
+        {"": words, **{name: _cell(column, key) for name, column in columns.items()}}
+        for key, words in _ROWS.items()
+    ]
+    return report.table(rows) + "\n"
 
 
 def _cell(tally: dict[str, Any], key: str) -> str:

@@ -17,7 +17,6 @@ from campaigns.year.senders import PROCESSES
 from campaigns.year.training import BATCH, LOGGED_EVERY, SAMPLED_EVERY
 
 
-RESULTS = Path(report.__file__).parent / "results"
 TITLE = "A year of a team"
 ABOUT = f"""\
 {PEOPLE} people, each with a token of their own, start trainings in the course of a year: lengths are lognormal, half of
@@ -38,7 +37,7 @@ def write(campaign: Campaign, path: Path | None) -> str:
     parts = _measured(figures), ABOUT.strip(), _account(figures), _charts(figures), _tables(figures)
     text = "\n\n".join((f"# {TITLE}", *parts)) + "\n"
     if path is not None or campaign.state.scale == 1:
-        report.write(path or RESULTS / f"{machine.slug()}-year", text, figures)
+        report.write(path or report.RESULTS / f"{machine.slug()}-year", text, figures)
     return text
 
 
@@ -70,11 +69,10 @@ def _told(month: Month) -> dict[str, Any]:
 
 
 def _measured(figures: dict[str, Any]) -> str:
-    about = ", ".join(f"{key} {value}" for key, value in figures["machine"].items())
     return (
         f"Measured by `{figures['command']}`, at a scale of {figures['scale']:g}, seed {figures['seed']}: "
         f"{figures['runs']:,} runs and {figures['updates']:,} updates in {figures['seconds_of_ingest'] / 60:.1f} "
-        f"minutes of ingest and {figures['seconds_of_pruning'] / 60:.1f} of pruning, on: {about}."
+        f"minutes of ingest and {figures['seconds_of_pruning'] / 60:.1f} of pruning, on: {report.machine_of(figures)}."
     )
 
 
