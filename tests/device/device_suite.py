@@ -7,21 +7,16 @@ import faulthandler
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from device.emulated import Device, device
-from device.place import PLACE
+from device.emulated import Device
+from device.place import PLACE, at_rest
 
 
-@pytest.fixture
-def emulated() -> Iterator[Device]:
-    """The device, running freely, with no wait counted."""
-    device().reset()
-    yield device()
-    device().reset()
+__all__ = ["at_rest"]  # a fixture
 
 
 def in_child(work: Callable[[], object]) -> int:

@@ -13,21 +13,14 @@ import torch
 import torch.distributed as dist
 
 import ampmon
-from device.place import EMULATED, PLACE, Device, device
+from device.place import EMULATED, PLACE, Device, at_rest
 from older_torch import FSDP2
 from scaler.test_parity import bits
 
 
+__all__ = ["at_rest"]  # a fixture
 UPDATES = 6
 Left = list[torch.Tensor | dict[str, Any]]
-
-
-@pytest.fixture
-def emulated() -> Iterator[Device]:
-    """The device, running freely, with no wait counted."""
-    device().reset()
-    yield device()
-    device().reset()
 
 
 def scalers() -> list[torch.amp.GradScaler]:

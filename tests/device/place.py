@@ -6,7 +6,10 @@ The emulated device is loaded here, in a process that test_device.py starts for 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import TypeAlias
+
+import pytest
 
 from device import emulated, real
 
@@ -22,3 +25,11 @@ if EMULATED:
 def device() -> Device:
     """Return the controls of the device."""
     return real.device() if PLACE == real.NAME else emulated.device()
+
+
+@pytest.fixture(name="emulated")
+def at_rest() -> Iterator[Device]:
+    """The device, running freely, with no wait counted."""
+    device().reset()
+    yield device()
+    device().reset()

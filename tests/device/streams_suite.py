@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import zip_longest
 from pathlib import Path
@@ -18,23 +18,16 @@ import torch
 from torch.utils.data import DataLoader
 
 from device.device_suite import in_child
-from device.place import EMULATED, PLACE, Device, device
+from device.place import EMULATED, PLACE, Device, at_rest
 from device.training_suite import UPDATES, Training, told
 from recording import recording
 
 
+__all__ = ["at_rest"]  # a fixture
 DELAY_CYCLES = 3_000_000
 """At most a millisecond or two, before an update on a GPU."""
 ALLOCATED = 1000
 Figures = Callable[[str, object], None]
-
-
-@pytest.fixture
-def emulated() -> Iterator[Device]:
-    """The device, reset before and after the test."""
-    device().reset()
-    yield device()
-    device().reset()
 
 
 class Delayed:

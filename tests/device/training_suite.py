@@ -5,7 +5,6 @@ Runs on the emulated device in a process that test_device.py starts, and on CUDA
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,13 @@ import torch
 
 import ampmon
 from ampmon.client.gear import LOOK_EVERY
-from device.place import EMULATED, PLACE, Device, device
+from device.place import EMULATED, PLACE, Device, at_rest, device
 from recording import Recording, recording
 from scaler.test_parity import CASES, HALF, RARELY, STEADY, STEADY_UPDATES, Case, bits, train
 from scaler.test_parity import UPDATES as CELL_UPDATES
 
 
-@pytest.fixture
-def emulated() -> Iterator[Device]:
-    """The device, running freely, with no wait counted."""
-    device().reset()
-    yield device()
-    device().reset()
-
-
+__all__ = ["at_rest"]  # a fixture
 CELLS = HALF if EMULATED else CASES
 
 

@@ -19,11 +19,12 @@ from torch.nn.utils import clip_grad_norm_
 import ampmon
 from ampmon.activations.hooks import ENOUGH
 from device.layouts_suite import step
-from device.place import EMULATED, PLACE, Device, device
+from device.place import EMULATED, PLACE, Device, at_rest, device
 from recording import recording
 from waiting import DEADLINE_S, wait_for
 
 
+__all__ = ["at_rest"]  # a fixture
 UPDATES = 8 if EMULATED else 20
 WARM_UP = 8 if EMULATED else 40
 DELAY_CYCLES = 100_000_000
@@ -61,14 +62,6 @@ def test_what_a_profiler_saw_is_told_apart() -> None:
     others = {"cuEventSynchronize", "cudaMemcpy", "Memcpy DtoH (Device -> Pageable)", "cudaFree"}
     assert waits == dict.fromkeys(others, 1)
     assert pinned_of(seen) == {"cudaHostAlloc": 1}
-
-
-@pytest.fixture
-def emulated() -> Iterator[Device]:
-    """The device, running freely, with no wait counted."""
-    device().reset()
-    yield device()
-    device().reset()
 
 
 class Accelerated:
