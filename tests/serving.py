@@ -186,6 +186,13 @@ class Server:
         assert answer.status in {200, 201}, answer.data
         return str(json.loads(answer.data)["url"])
 
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def stop(self) -> None:
         """End the server as Ctrl-C does, and wait."""
         self._end("terminate")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from campaigns.attack import cells, encrypted, forged, framing, links, spelled, targets
@@ -103,15 +103,11 @@ PARTS: Mapping[str, Part] = {
 
 
 @contextmanager
-def _serving(folder: Path, *options: str) -> Iterator[Server]:
-    server = Server(folder, options=options)
-    server.start()
-    try:
+def _serving(folder: Path, *options: str, ca: Path | None = None) -> Iterator[Server]:
+    with Server(folder, options=options, ca=ca) as server:
         yield server
         assert server.answers()
-    finally:
-        server.stop()
-        assert "Traceback" not in server.printed, server.printed
+    assert "Traceback" not in server.printed, server.printed
 
 
 @contextmanager
@@ -119,17 +115,9 @@ def _tls(folder: Path, *options: str) -> Iterator[tuple[Server, Wire]]:
     folder.mkdir(parents=True, exist_ok=True)
     authority = Authority(folder)
     cert, key = authority.issue()
-    server = Server(
-        folder / "ampmon",
-        options=["--tls-cert", str(cert), "--tls-key", str(key), *options],
-        ca=authority.file,
-    )
-    with ExitStack() as stack:
-        stack.callback(server.stop)
-        server.start()
+    secured = ("--tls-cert", str(cert), "--tls-key", str(key))
+    with _serving(folder / "ampmon", *secured, *options, ca=authority.file) as server:
         yield server, Wire(server.port, ca=authority.file)
-        assert server.answers()
-        assert "Traceback" not in server.printed, server.printed
 
 
 def _own_address() -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Literal
@@ -49,7 +48,7 @@ def main() -> int:
     store = given.folder / "store"
     runs = stored(store)
     page_errors = []
-    with _open(store) as (browser, server):
+    with Server(store) as server, chromium() as browser:
         if given.docs and _wanted(RECORDING, given.only):
             page_errors += record(
                 browser, server, {theme: _image(f"{RECORDING}.webp", theme) for theme in THEMES}
@@ -115,17 +114,6 @@ class Photographer:
             reader.page.screenshot(path=path)
             reader.page.context.close()
         return [f"{path}: {quarrel}" for quarrel in reader.page_errors()]
-
-
-@contextmanager
-def _open(directory: Path) -> Iterator[tuple[Browser, Server]]:
-    server = Server(directory)
-    server.start()
-    try:
-        with chromium() as browser:
-            yield browser, server
-    finally:
-        server.stop()
 
 
 def _arguments() -> argparse.Namespace:

@@ -40,13 +40,12 @@ Runs = dict[str, UUID]
 
 def stored(directory: Path) -> Runs:
     """The runs in a data directory, by name. If they are missing, train them, which blocks for minutes."""
-    server, whole = Server(directory), directory / "whole"
+    whole = directory / "whole"
     if not whole.exists():
         settings = Settings(data_directory=directory)
         directory.mkdir(parents=True, exist_ok=True)
         _make_long(settings)
-    server.start()
-    try:
+    with Server(directory) as server:
         if not whole.exists():
             make(partial(post, server))
             for script in SCRIPTS:
@@ -54,8 +53,6 @@ def stored(directory: Path) -> Runs:
             demo(server, DEMO_STEPS).wait(TRAINING_S)
             whole.touch()
         return {run["name"]: UUID(run["run_id"]) for run in server.get("/runs?limit=1000")["runs"]}
-    finally:
-        server.stop()
 
 
 def demo(server: Server, steps: int) -> subprocess.Popen[bytes]:

@@ -26,11 +26,8 @@ MOVED = "Promise.allSettled(document.getAnimations().map((each) => each.finished
 
 @pytest.fixture(scope="module")
 def reader(documentation: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    server = Server(tmp_path_factory.mktemp("site") / "ampmon")
-    server.start()
-    with chromium() as browser:
+    with Server(tmp_path_factory.mktemp("site") / "ampmon") as server, chromium() as browser:
         yield Reader(enter(browser, server), server)
-    server.stop()
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -25,14 +25,12 @@ ROLES = json.loads((Path(__file__).parents[2] / "web" / "roles.json").read_text(
 @pytest.fixture(scope="module")
 def posted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostedRun]:
     """A run of forty updates, every fourth skipped, on a running server."""
-    server = Server(tmp_path_factory.mktemp("notebook") / "ampmon")
-    server.start()
-    run = PostedRun(server, name="a <b>run</b>")
-    for _ in range(10):
-        run.updates(3)
-        run.updates(skipped=True)
-    yield run
-    server.stop()
+    with Server(tmp_path_factory.mktemp("notebook") / "ampmon") as server:
+        run = PostedRun(server, name="a <b>run</b>")
+        for _ in range(10):
+            run.updates(3)
+            run.updates(skipped=True)
+        yield run
 
 
 def test_a_figure_is_the_pages(posted: PostedRun) -> None:

@@ -20,12 +20,10 @@ from serving import Server
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with a run whose export fills a pipe several times."""
-    server = Server(tmp_path_factory.mktemp("output") / "ampmon")
-    server.start()
-    trainer = Trainer(name="2⁸ wide")
-    post(server, trainer.batch(trainer.updates(5000)))
-    yield server
-    server.stop()
+    with Server(tmp_path_factory.mktemp("output") / "ampmon") as server:
+        trainer = Trainer(name="2⁸ wide")
+        post(server, trainer.batch(trainer.updates(5000)))
+        yield server
 
 
 def typed(line: str, server: Server, **environment: str) -> tuple[str, str]:

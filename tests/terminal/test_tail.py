@@ -30,10 +30,8 @@ from waiting import wait_for
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("tail") / "ampmon")
-    server.start()
-    yield server
-    server.stop()
+    with Server(tmp_path_factory.mktemp("tail") / "ampmon") as server:
+        yield server
 
 
 def following(server: ApiClient, run: PostedRun) -> RunFollower:

@@ -59,17 +59,15 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    server = Server(tmp_path_factory.mktemp("terminal") / "ampmon")
-    server.start()
-    runs = {name: PostedRun(server, name) for name in ("first", "second")}
-    runs["sick"] = PostedRun(server, "sick", project="other")
-    for run in runs.values():
-        run.updates(20)
-    for _ in range(8):
-        runs["sick"].updates(skipped=True)
-        runs["sick"].updates(5)
-    yield Place(server, runs)
-    server.stop()
+    with Server(tmp_path_factory.mktemp("terminal") / "ampmon") as server:
+        runs = {name: PostedRun(server, name) for name in ("first", "second")}
+        runs["sick"] = PostedRun(server, "sick", project="other")
+        for run in runs.values():
+            run.updates(20)
+        for _ in range(8):
+            runs["sick"].updates(skipped=True)
+            runs["sick"].updates(5)
+        yield Place(server, runs)
 
 
 def test_ampmon_alone_shows_three_commands_that_are_there() -> None:
@@ -231,18 +229,14 @@ def test_an_archived_run_is_found_and_brought_back(place: Place) -> None:
 
 def test_a_list_without_runs_says_whether_some_are_archived(tmp_path: Path) -> None:
     """Without runs, the list says how to start one. With archived runs only, it says how to list them."""
-    server = Server(tmp_path / "ampmon")
-    server.start()
-    there = Place(server, {})
-    try:
+    with Server(tmp_path / "ampmon") as server:
+        there = Place(server, {})
         assert there.typed("runs").out == "No runs yet. Start one: ampmon run train.py\n"
         PostedRun(server, "old").updates()
         assert there.typed("archive", "old").code == 0
         words = "All runs are archived (1). List them: ampmon runs --archived\n"
         assert there.typed("runs").out == words
         assert json.loads(there.typed("runs", "--json").out)["runs"] == []
-    finally:
-        server.stop()
 
 
 def test_a_run_is_deleted_only_where_that_is_meant(

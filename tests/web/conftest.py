@@ -17,10 +17,8 @@ from web.seat import Seat, seated
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory, documentation: Path) -> Iterator[Server]:
     """The server of all tests that tolerate other tests' runs."""
-    server = Server(tmp_path_factory.mktemp("served") / "ampmon")
-    server.start()
-    yield server
-    server.stop()
+    with Server(tmp_path_factory.mktemp("served") / "ampmon") as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

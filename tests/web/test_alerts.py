@@ -34,10 +34,9 @@ def told(own_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         )
         text = f"allow_private = true\n{targets}[policy.after_s]\nwarning = 0\n"
         file = written(folder / "alerts.toml", text)
-        server = Server(folder / "ampmon", port=own_port, options=["--alerts", str(file)])
-        server.start()
-        yield server
-        server.stop()
+        options = ["--alerts", str(file)]
+        with Server(folder / "ampmon", port=own_port, options=options) as server:
+            yield server
 
 
 def failing(server: Server) -> PostedRun:

@@ -26,10 +26,9 @@ COPIES = 2000
 def listed(own_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server for this file's tests whose runs or readers would disturb others."""
     behind = ["--behind-proxy", "127.0.0.1", "--trust-user-header", "X-Forwarded-User"]
-    server = Server(tmp_path_factory.mktemp("listed") / "ampmon", port=own_port, options=behind)
-    server.start()
-    yield server
-    server.stop()
+    folder = tmp_path_factory.mktemp("listed") / "ampmon"
+    with Server(folder, port=own_port, options=behind) as server:
+        yield server
 
 
 @pytest.fixture

@@ -35,11 +35,12 @@ def proxy(served: Server) -> Iterator[ReverseProxy]:
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReverseProxy]:
     """The proxy of the page that this file's readers share. Its server judges no run, so runs stay unchanged."""
-    server = Server(tmp_path_factory.mktemp("watched") / "ampmon", options=["--no-judging"])
-    server.start()
-    with ReverseProxy(server, cache=True) as proxy:
+    folder = tmp_path_factory.mktemp("watched") / "ampmon"
+    with (
+        Server(folder, options=["--no-judging"]) as server,
+        ReverseProxy(server, cache=True) as proxy,
+    ):
         yield proxy
-    server.stop()
 
 
 @pytest.fixture(scope="module")
