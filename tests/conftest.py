@@ -71,7 +71,7 @@ def documentation() -> Path:
 
 
 SHARED = {
-    "scripts": r"^(import scripts|from (training|campaigns\.(clinic\.session|soak\.nursery)))",
+    "scripts": r"^(import scripts|from (training|campaigns\.(clinic\.session|soak\.round)))",
     "postgresql": r"postgres: Postgres|empty_database|mark\.engines|databases: Databases|\[\"postgresql\"\]",
 }
 """Resources that take seconds to start, and a pattern for the files that share them."""

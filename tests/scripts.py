@@ -29,6 +29,7 @@ from typing import IO, Any
 from waiting import DEADLINE_S
 
 
+ROOT = Path(__file__).parents[1]
 PRELOAD = "torch._dynamo"
 """What every optimizer imports, including Triton. It takes as long again as torch itself."""
 
@@ -37,7 +38,8 @@ class Script:
     """A running `python ARGUMENTS`, with the methods of `subprocess.Popen` that tests use.
 
     ``arguments`` begin with `-c` and a program, `-m` and a module, or a file. Output goes to this process's output by
-    default. ``preload`` lists modules, separated by commas, to import before the fork.
+    default. ``preload`` lists modules, separated by commas, to import before the fork, or functions ("module:function")
+    to call. Thread-safe.
     """
 
     def __init__(
@@ -63,7 +65,8 @@ class Script:
         files = [each if isinstance(each, int) else each.fileno() for each in (stdout, stderr)]
         order = [arguments, dict(os.environ if env is None else env), str(cwd or Path.cwd())]
         given = [null if stdin is None else stdin, *files, report]
-        _start(_forker(preload), json.dumps(order).encode(), given)
+        with _LOCK:
+            _start(_forker(preload), json.dumps(order).encode(), given)
         for each in ours:
             os.close(each)
         self._reports = os.fdopen(reports)
@@ -127,14 +130,24 @@ def run(
     return done
 
 
+_LOCK = threading.Lock()
+
+
 @cache
 def _forker(preload: str) -> socket.socket:
     """A connection to the process that has imported ``preload``. That process ends when the connection is closed."""
     ours, theirs = socket.socketpair()
     with theirs:
         command = [sys.executable, __file__, preload, str(theirs.fileno())]
+        # One thread, because a fork copies no other.
+        threads = {f"{of}_NUM_THREADS": "1" for of in ("OMP", "MKL", "OPENBLAS")}
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         forker = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], cwd=Path(__file__).parent, stdin=subprocess.DEVNULL
+            command,
+            pass_fds=[theirs.fileno()],
+            cwd=Path(__file__).parent,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **threads, "PYTHONPATH": path},
         )
 
     def end() -> None:
@@ -218,8 +231,11 @@ def _become(arguments: list[str], environment: dict[str, str], cwd: str) -> None
 
 
 if __name__ == "__main__":
-    for module in ("numpy", *sys.argv[1].split(",")):
-        importlib.import_module(module)
+    for needed in ("numpy", *sys.argv[1].split(",")):
+        module, _, function = needed.partition(":")
+        found = importlib.import_module(module)
+        if function:
+            getattr(found, function)()
     gc.freeze()  # otherwise a fork that ends would visit every object and copy nearly all memory
     order = _fork(socket.socket(fileno=int(sys.argv[2])))
     status = 0

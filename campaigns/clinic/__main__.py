@@ -7,7 +7,6 @@ applied without training again.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import subprocess
 import sys
@@ -38,13 +37,7 @@ TRAINS = (
 def main() -> int:
     """Return the exit code: 0 if all fixed patients are right and cured, and the random ones meet the bars."""
     arguments = _arguments()
-    with contextlib.closing(
-        Session(arguments.folder / _source(), at_once=arguments.at_once, show=_show)
-    ) as session:
-        return _held(session, arguments)
-
-
-def _held(session: Session, arguments: argparse.Namespace) -> int:
+    session = Session(arguments.folder / _source(), at_once=arguments.at_once, show=_show)
     seed = arguments.seed or _git("log", "-1", "--format=%H", "--", *RULES)
     chosen = [
         patient

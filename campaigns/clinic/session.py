@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +18,6 @@ from browser import chromium
 from campaigns.clinic.patient import Patient
 from campaigns.clinic.verdict import SEEDS, Cure, Verdict, verdict
 from campaigns.clinic.ward import Ward, Way
-from campaigns.soak.nursery import Nursery
 from threaded_server import ThreadedServer
 
 
@@ -57,7 +56,7 @@ class _Order(NamedTuple):
 
 
 class Session:
-    """Continues from the trainings in ``folder``. ``show`` gets each line of progress. Close it after use."""
+    """Continues from the trainings in ``folder``. ``show`` gets each line of progress."""
 
     def __init__(self, folder: Path, *, at_once: int = 2, show: Show = lambda _: None) -> None:
         self._folder, self._at_once, self._show = folder, at_once, show
@@ -67,13 +66,6 @@ class Session:
         done = [msgspec.json.decode(line, type=_Trained) for line in lines]
         self._trained = {each.training: each for each in done}
         self._lock = threading.Lock()
-        self._nursery: Nursery | None = None
-
-    def close(self) -> None:
-        """End the process that forks trainings."""
-        if self._nursery is not None:
-            self._nursery.close()
-            self._nursery = None
 
     @property
     def seconds(self) -> float:
@@ -123,14 +115,9 @@ class Session:
                 found[patient.name] = reading.of(self._trained[patient.training].run_id)
         return found
 
-    @contextlib.contextmanager
-    def server(self) -> Iterator[ThreadedServer]:
+    def server(self) -> closing[ThreadedServer]:
         """The server with all the runs."""
-        server = ThreadedServer(self._folder / "server")
-        try:
-            yield server
-        finally:
-            server.close()
+        return closing(ThreadedServer(self._folder / "server"))
 
     # -- training -------------------------------------------------------------------------------------------------
 
@@ -138,10 +125,7 @@ class Session:
         waiting = [order for order in orders if order.training not in self._trained]
         if not waiting:
             return
-        if self._nursery is None:
-            self._nursery = Nursery("campaigns.clinic.ward:warm")
-            self._nursery.wait()
-        ward = Ward(self._nursery, server, self._folder / "ward")
+        ward = Ward(server, self._folder / "ward")
         with ThreadPoolExecutor(self._at_once) as pool:
             tasks = [pool.submit(self._one, ward, order) for order in waiting]
             try:

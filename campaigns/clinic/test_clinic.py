@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -37,8 +36,7 @@ SHORT = (
 
 def test_the_sick_are_found_and_the_healthy_are_left_alone(tmp_path: Path) -> None:
     """In real trainings on a real server each fault is the first finding, and no healthy run gets a warning."""
-    with closing(Session(tmp_path / "clinic")) as session:
-        verdicts = session.run([find(name) for name in SHORT])
+    verdicts = Session(tmp_path / "clinic").run([find(name) for name in SHORT])
     wrong = [each for each in verdicts if not each.right]
     assert wrong == []
 
@@ -47,13 +45,13 @@ def test_cures_and_recommendations(tmp_path: Path) -> None:
     """Recommended code cures, a wrong change does not, and page, report and doctor agree on the recommendation."""
     names = "overflow in backward only", "typical", "growth too eager", "scaled twice"
     patients = [find(name) for name in (*names, "activations sampled")]
-    with closing(Session(tmp_path / "clinic")) as session:
-        verdicts = session.cure(patients, session.run(patients))
-        advised = session.recommended(patients)
-        sick = patients[names.index("growth too eager")]
-        found = verdicts[names.index("growth too eager")]
-        wrong = msgspec.structs.replace(found, fix=found.fix.replace("2000", "4"))
-        (eager,) = session.cure([sick], [wrong])
+    session = Session(tmp_path / "clinic")
+    verdicts = session.cure(patients, session.run(patients))
+    advised = session.recommended(patients)
+    sick = patients[names.index("growth too eager")]
+    found = verdicts[names.index("growth too eager")]
+    wrong = msgspec.structs.replace(found, fix=found.fix.replace("2000", "4"))
+    (eager,) = session.cure([sick], [wrong])
     assert eager.cure is not None
     assert eager.cure.left == ("sawtooth",)
     assert not report.enough(report.Examined([eager], [], "", 0.0))
@@ -140,8 +138,7 @@ def test_the_table_says_what_was_missed() -> None:
 def test_a_report_of_the_gallery_opens_from_its_folder(tmp_path: Path) -> None:
     """A report opened from its folder draws its charts, logs nothing to the console, and links back."""
     (exhibit,) = (each for each in EXHIBITS if each.patient == "growth too eager")
-    with closing(Session(tmp_path / "clinic")) as session:
-        make([exhibit], session, tmp_path, "0")
+    make([exhibit], Session(tmp_path / "clinic"), tmp_path, "0")
     shutil.copyfile(plotly_script(), tmp_path / PLOTLY)
     said: list[str] = []
     with chromium() as browser:

@@ -14,8 +14,9 @@ from typing import Any, Literal, TypeAlias
 from ampmon import identity
 from ampmon.transport import HttpTransport
 from campaigns.clinic.patient import Patient
-from campaigns.soak.nursery import Child, Nursery
+from campaigns.soak.nursery import fork, killed
 from draining import drain
+from scripts import Script
 from serving import free_port
 from threaded_server import ThreadedServer
 
@@ -80,8 +81,8 @@ class Trained:
 class Ward:
     """Trains any number of patients at a time, each in its own folder under ``folder``."""
 
-    def __init__(self, nursery: Nursery, server: ThreadedServer, folder: Path) -> None:
-        self._nursery, self._server, self._folder = nursery, server, folder
+    def __init__(self, server: ThreadedServer, folder: Path) -> None:
+        self._server, self._folder = server, folder
 
     def treat(
         self,
@@ -109,7 +110,7 @@ class Ward:
             "skipped": [*skipped],
             "further": further,
         }
-        children: list[Child] = []
+        children: list[Script] = []
         try:
             for attempt in range(len(patient.attempts)):
                 children = self._begin(patient.ranks, folder, str(run_id), attempt=attempt, **order)
@@ -118,15 +119,15 @@ class Ward:
             self._deliver(patient, folder)
         finally:
             for child in children:
-                child.kill()
+                killed(child)
         loss = folder / LOSS
         ended = float(loss.read_text()) if loss.exists() else math.nan
         return Trained(str(run_id), round(seconds, 2), ended)
 
-    def _begin(self, ranks: int, folder: Path, run_id: str, **order: Any) -> list[Child]:
+    def _begin(self, ranks: int, folder: Path, run_id: str, **order: Any) -> list[Script]:
         port = str(free_port()) if ranks > 1 else ""
         return [
-            self._nursery.fork(
+            fork(
                 "campaigns.clinic.ward:train",
                 folder / "log",
                 {
@@ -142,9 +143,9 @@ class Ward:
         ]
 
     @staticmethod
-    def _wait(patient: Patient, children: list[Child], folder: Path) -> None:
+    def _wait(patient: Patient, children: list[Script], folder: Path) -> None:
         end = time.monotonic() + LIMIT_S
-        while any(child.alive() for child in children):
+        while any(child.poll() is None for child in children):
             if patient.ends == "hung" and (folder / "hung").exists():
                 return
             if time.monotonic() > end:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,8 +29,8 @@ def main() -> int:
             print(report)
 
         try:
-            with closing(Session(Path(folder), show=advance)) as session:
-                make(EXHIBITS, session, DOCS / "gallery", version("ampmon"), made)
+            session = Session(Path(folder), show=advance)
+            make(EXHIBITS, session, DOCS / "gallery", version("ampmon"), made)
         except ValueError as wrong:
             print(f"make gallery: {wrong}", file=sys.stderr)
             return 1

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import subprocess
 import threading
 import time
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 import postgres
-from campaigns.soak.nursery import Nursery
 from campaigns.soak.round import Plan, Round, Stopped
 from campaigns.soak.tally import Tally, summed
 
@@ -97,9 +94,9 @@ class Campaign:
     def run(self) -> None:
         """Block until there were enough kills, the time is up, or it is stopped."""
         end_s = time.monotonic() + self.settings.limit_s
-        with self._processes() as (trainers, servers, database):
+        with postgres.running() as database:
             workers = [
-                threading.Thread(target=self._work, args=(trainers, servers, database, end_s))
+                threading.Thread(target=self._work, args=(database, end_s))
                 for _ in range(self.settings.at_once)
             ]
             for worker in workers:
@@ -111,26 +108,14 @@ class Campaign:
         """Abandon the rounds under way."""
         self._stop.set()
 
-    @contextlib.contextmanager
-    def _processes(self) -> Iterator[tuple[Nursery, Nursery, postgres.Postgres]]:
-        trainers = Nursery("campaigns.soak.trainer:warm")
-        servers = Nursery("campaigns.soak.service:warm")
-        with contextlib.closing(trainers), contextlib.closing(servers):
-            trainers.wait()
-            servers.wait()
-            with postgres.running() as database:
-                yield trainers, servers, database
-
-    def _work(
-        self, trainers: Nursery, servers: Nursery, database: postgres.Postgres, end_s: float
-    ) -> None:
+    def _work(self, database: postgres.Postgres, end_s: float) -> None:
         while not (self.complete() or self._stop.is_set() or time.monotonic() > end_s):
             with self._lock:
                 number, self._next = self._next, self._next + 1
             url = database.new_database() if number % POSTGRES_EVERY == POSTGRES_AT else None
             folder = self._folder / f"round-{self.settings.seed}-{number}"
             shutil.rmtree(folder, ignore_errors=True)
-            one = Round(folder, trainers, servers, self._plan, self._seed(number), url)
+            one = Round(folder, self._plan, self._seed(number), url)
             try:
                 self._do(number, one, "SQLite" if url is None else "PostgreSQL")
             except Stopped:

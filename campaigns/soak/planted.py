@@ -8,7 +8,6 @@ from uuid import UUID
 
 from ampmon import wire
 from ampmon_server.background.writer import Writer
-from ampmon_server.cli import main
 from ampmon_server.store import Receipt
 
 
@@ -21,7 +20,5 @@ class _EarlyWriter(Writer):
         return Receipt(wire.Ack(acked={})), UUID(int=0)
 
 
-def serve(arguments: list[str]) -> int:
-    """Like `soak.service.serve`, with the bug."""
+def plant() -> None:
     Writer.run = _EarlyWriter.run  # type: ignore[method-assign,assignment]
-    return main(["serve", *arguments])

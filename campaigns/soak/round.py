@@ -19,7 +19,6 @@ from ampmon_server.settings import Settings
 from ampmon_server.store import Verification
 from ampmon_server.store.engine.opening import url_of
 from campaigns.soak.comparison import Training, compare
-from campaigns.soak.nursery import Nursery
 from campaigns.soak.proxy import Fault, Proxy
 from campaigns.soak.tally import Tally
 from campaigns.soak.victims import Lane, Lives, SenderVictim, ServerVictim
@@ -54,8 +53,8 @@ class Plan:
     exact: bool = False
     """Whether to spare a role that was killed often enough, so that the others reach their number sooner."""
     lives: Lives = field(default_factory=Lives)
-    server: str = "campaigns.soak.service:serve"
-    """The function to run as the server."""
+    before: str = ""
+    """Code that the server runs first."""
 
 
 class Stopped(Exception):
@@ -63,13 +62,11 @@ class Stopped(Exception):
 
 
 class Round:
-    """Works in ``folder``, which is new. Its processes come from two nurseries, which may serve many rounds."""
+    """Works in ``folder``, which is new."""
 
     def __init__(
         self,
         folder: Path,
-        trainers: Nursery,
-        servers: Nursery,
         plan: Plan,
         seed: str,
         database_url: str | None = None,
@@ -88,16 +85,14 @@ class Round:
             "AMPMON_URL": self._proxy.url,
             "AMPMON_MODE": "online",
         }
-        arguments = ["--port", str(port), "--data-dir", str(self._data)]
+        arguments = ["serve", "--port", str(port), "--data-dir", str(self._data)]
         arguments += ["--allow-host", f"127.0.0.1:{self._proxy.port}"]
         if database_url is not None:
             arguments += ["--database-url", database_url]
         lives = plan.lives
-        self._lanes = [
-            Lane(trainers, folder, environment, chance, lives) for _ in range(plan.lanes)
-        ]
+        self._lanes = [Lane(folder, environment, chance, lives) for _ in range(plan.lanes)]
         self._sender = SenderVictim(self._data, self._proxy.counts.total, chance, lives)
-        self._server = ServerVictim(servers, plan.server, arguments, folder, chance, lives)
+        self._server = ServerVictim(arguments, folder, plan.before, chance, lives)
 
     def run(self, stop: threading.Event | None = None) -> Tally:
         """Block until all is counted. Raises Stopped once ``stop`` is set. Leaves nothing running in any case."""

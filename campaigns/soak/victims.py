@@ -7,16 +7,19 @@ import math
 import os
 import random
 import signal
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+import warm
 from ampmon import identity
 from ampmon.identity.process import start_time
 from campaigns.soak.comparison import Training
-from campaigns.soak.nursery import Child, Nursery
+from campaigns.soak.nursery import DIES_WITH_PARENT, fork, killed
 from campaigns.soak.told import Told
+from scripts import Script
 from waiting import DEADLINE_S
 
 
@@ -50,7 +53,6 @@ class Lane:
 
     def __init__(
         self,
-        nursery: Nursery,
         folder: Path,
         environment: dict[str, str],
         chance: random.Random,
@@ -60,12 +62,11 @@ class Lane:
         self.stretch = 1.0
         self.trainings: list[Training] = []
         self.problems: list[str] = []
-        self._nursery = nursery
         self._folder = folder
         self._environment = environment
         self._chance = chance
         self._lives = lives
-        self._child: Child | None = None
+        self._child: Script | None = None
         self._run_id = identity.uuid7()
         self._end_s = self._begin_s = self._lives_s = 0.0
 
@@ -74,13 +75,13 @@ class Lane:
         if self._child is None:
             if begin and now_s >= self._begin_s:
                 self._begin(now_s)
-        elif not self._child.alive():
+        elif self._child.poll() is not None:
             self._ended(now_s)
         elif self._end_s == math.inf:
             if self.trainings[-1].began():
                 self._end_s = now_s + self._lives_s
         elif killing and now_s >= self._end_s:
-            self.kills += self._child.kill()
+            self.kills += killed(self._child)
             self._ended(now_s, killed=True)
         return self._child is not None
 
@@ -92,7 +93,7 @@ class Lane:
         elif self.trainings:
             resume_step = self._checkpoint()
         told = self._folder / f"{identity.uuid7().hex}.told"
-        self._child = self._nursery.fork(
+        self._child = fork(
             "campaigns.soak.trainer:train",
             self._folder / "trainers.log",
             {**self._environment, "AMPMON_RUN_ID": str(self._run_id)},
@@ -121,7 +122,7 @@ class Lane:
     def end(self) -> None:
         """Kill the training that still runs, if any."""
         if self._child is not None:
-            self._child.kill()
+            killed(self._child)
 
     def _ended(self, now_s: float, *, killed: bool = False) -> None:
         self._child = None
@@ -225,27 +226,25 @@ def _holds_lock(pid: int) -> bool:
 
 
 class ServerVictim:
-    """The server, killed and restarted on its port."""
+    """The server, killed and restarted on its port. It runs the code ``before`` first."""
 
     def __init__(
         self,
-        nursery: Nursery,
-        target: str,
         arguments: list[str],
         folder: Path,
+        before: str,
         chance: random.Random,
         lives: Lives,
     ) -> None:
         self.kills = 0
         self.stretch = 1.0
         self.problems: list[str] = []
-        self._nursery = nursery
-        self._target = target
+        self._before = f"{DIES_WITH_PARENT}\n{before}"
         self._arguments = arguments
         self._folder = folder
         self._chance = chance
         self._lives = lives
-        self._child: Child | None = None
+        self._child: Script | None = None
         self._begin_s = 0.0
         self._end_s = math.inf
 
@@ -259,19 +258,17 @@ class ServerVictim:
     def tick(self, now_s: float, *, killing: bool) -> None:
         if self._child is None:
             if now_s >= self._begin_s or not killing:
-                self._child = self._nursery.fork(
-                    self._target, self._log, {}, arguments=self._arguments
-                )
+                self._child = warm.start(self._arguments, self._log, before=self._before)
                 early = self._chance.random() < self._lives.early
                 self._end_s = self._draw(now_s) if early else math.inf
-        elif not self._child.alive():
+        elif self._child.poll() is not None:
             self.problems.append(f"a server ended by itself: {self._printed()}")
             self._child = None
         elif self._end_s == math.inf:
             if "ampmon is at" in self._printed():
                 self._end_s = self._draw(now_s)
         elif killing and now_s >= self._end_s:
-            self.kills += self._child.kill()
+            self.kills += killed(self._child)
             self._child = None
             self._begin_s = now_s + self._chance.uniform(*self._lives.pause)
 
@@ -281,8 +278,10 @@ class ServerVictim:
     def stop(self) -> None:
         """Stop it with SIGTERM, and kill it if it does not end."""
         if self._child is not None:
-            self._child.signal(signal.SIGTERM)
-            if not self._child.wait(DEADLINE_S):
+            self._child.terminate()
+            try:
+                self._child.wait(DEADLINE_S)
+            except subprocess.TimeoutExpired:
                 self.problems.append("a server did not end when it was told to")
-                self._child.kill()
+                killed(self._child)
             self._child = None

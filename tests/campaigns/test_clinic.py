@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +16,9 @@ from campaigns.gallery.reports import make
 
 
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
     """A session, which keeps trained patients."""
-    with closing(Session(tmp_path_factory.mktemp("clinic"))) as session:
-        yield session
+    return Session(tmp_path_factory.mktemp("clinic"))
 
 
 def test_patients_are_judged_and_cured(session: Session) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from sqlalchemy import create_engine, select
 from ampmon_server.store.engine.rows import insert_rows
 from ampmon_server.store.updates import scalars, updates
 from campaigns.soak.comparison import compare
-from campaigns.soak.nursery import Nursery
 from campaigns.soak.round import Plan, Round
 from campaigns.soak.tally import Count
 from campaigns.soak.victims import Lives
@@ -24,12 +22,8 @@ LIVES = Lives(trainer=(0.0, 0.2), sender=(0.0, 0.2), server=(0.0, 0.2), early=0.
 def test_kills_lose_and_double_nothing_and_a_lost_record_is_found(tmp_path: Path) -> None:
     """After kills and lost acknowledgements every record is stored once; a lost, doubled or changed one is counted."""
     plan = Plan(kills=KILLS, limit_s=math.inf, lanes=1, exact=True, lives=LIVES)
-    with contextlib.closing(
-        Nursery("campaigns.soak.trainer:warm", "campaigns.soak.service:warm")
-    ) as nursery:
-        nursery.wait()
-        one = Round(tmp_path / "round", nursery, nursery, plan, "short")
-        tally = one.run()
+    one = Round(tmp_path / "round", plan, "short")
+    tally = one.run()
     assert (tally.count.lost, tally.count.doubled, tally.count.problems) == (0, 0, [])
     assert tally.fewest() >= KILLS
     assert tally.count.told >= KILLS
