@@ -69,7 +69,40 @@ class Terminal:
         return self._shown.decode(errors="replace")
 
 
-class Server:
+class Reachable:
+    """A server by its address. Requests carry the token in ``token_file``, and use TLS with the authority ``ca``."""
+
+    def __init__(self, url: str, token_file: Path, ca: Path | None = None) -> None:
+        self.url = url
+        self.token_file = token_file
+        self._http = urllib3.PoolManager(
+            retries=False, timeout=DEADLINE_S, ca_certs=str(ca) if ca else None
+        )
+
+    @property
+    def token(self) -> str:
+        return self.token_file.read_text().strip()
+
+    def request(self, method: str, path: str, **arguments: Any) -> urllib3.BaseHTTPResponse:
+        """Send a request with the token. ``path`` begins with a slash."""
+        headers = {"Authorization": f"Bearer {self.token}", **CLOSE}
+        headers |= arguments.pop("headers", {})
+        return self._http.request(method, self.url + path, headers=headers, **arguments)
+
+    def get(self, path: str) -> Any:
+        """The JSON at ``path`` under /api/v1. Raises AssertionError with the answer for any status but 200."""
+        answer = self.request("GET", f"/api/v1{path}")
+        assert answer.status == 200, f"{path}: {answer.status} {answer.data[:2000]!r}"
+        return json.loads(answer.data)
+
+    def login_link(self) -> str:
+        """Create a one-time sign-in link."""
+        answer = self.request("POST", "/api/v1/login-links")
+        assert answer.status in {200, 201}, answer.data
+        return str(json.loads(answer.data)["url"])
+
+
+class Server(Reachable):
     """An `ampmon serve` on a data directory, which can be started, killed and restarted on the same port.
 
     ``python`` is the interpreter with ampmon; the tests' own is forked from a warm process. ``options`` are further
@@ -93,18 +126,15 @@ class Server:
     ) -> None:
         self.directory = directory
         self.options = [*options, *(["--token-file", str(token_file)] if token_file else [])]
-        self.token_file = token_file or directory / "token"
         self.python = python
         self.port = port or free_port()
-        self.url = f"{'https' if ca else 'http'}://127.0.0.1:{self.port}"
+        url = f"{'https' if ca else 'http'}://127.0.0.1:{self.port}"
+        super().__init__(url, token_file or directory / "token", ca)
         self.terminal = terminal
         self.before = before
         self.preload = preload
         self.log = terminal.path if terminal else directory / "serve.log"
         self.process: Script | subprocess.Popen[bytes] | None = None
-        self._http = urllib3.PoolManager(
-            retries=False, timeout=DEADLINE_S, ca_certs=str(ca) if ca else None
-        )
 
     def start(self, environment: Mapping[str, str] = os.environ) -> None:
         """Start the server and wait until it answers. Raises RuntimeError with its output if it ends instead."""
@@ -163,28 +193,6 @@ class Server:
     def address(self) -> str:
         """The address in the announced line."""
         return self.announced.split()[3]
-
-    @property
-    def token(self) -> str:
-        return self.token_file.read_text().strip()
-
-    def request(self, method: str, path: str, **arguments: Any) -> urllib3.BaseHTTPResponse:
-        """Send a request with the token. ``path`` begins with a slash."""
-        headers = {"Authorization": f"Bearer {self.token}", **CLOSE}
-        headers |= arguments.pop("headers", {})
-        return self._http.request(method, self.url + path, headers=headers, **arguments)
-
-    def get(self, path: str) -> Any:
-        """The JSON at ``path`` under /api/v1. Raises AssertionError with the answer for any status but 200."""
-        answer = self.request("GET", f"/api/v1{path}")
-        assert answer.status == 200, f"{path}: {answer.status} {answer.data[:2000]!r}"
-        return json.loads(answer.data)
-
-    def login_link(self) -> str:
-        """Create a one-time sign-in link."""
-        answer = self.request("POST", "/api/v1/login-links")
-        assert answer.status in {200, 201}, answer.data
-        return str(json.loads(answer.data)["url"])
 
     def __enter__(self) -> Server:
         self.start()

@@ -17,9 +17,10 @@ from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store.pages.pages import PagedSeries, Rows, unpack
 from databases import provide
+from serving import Reachable
 
 
-class ThreadedServer:
+class ThreadedServer(Reachable):
     """Serves a data directory from construction on. It can be stopped and restarted on its port, and keeps a database.
 
     ``settings`` are further server settings. `start` replaces those it is given.
@@ -30,6 +31,7 @@ class ThreadedServer:
         self._settings = settings
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
+        super().__init__(f"http://127.0.0.1:{self.port}", directory / "token")
         provide(directory)
         self.start()
 

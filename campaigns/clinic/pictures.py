@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
@@ -57,7 +55,7 @@ def take(verdicts: Iterable[Verdict], server: ThreadedServer, folder: Path) -> l
     folder.mkdir(parents=True, exist_ok=True)
     with chromium() as browser:
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
-        page.goto(login_link(server))
+        page.goto(server.login_link())
         return [
             _take(page, theme, rule, each, server, folder)
             for theme, (rule, each) in product(THEMES, chosen.items())
@@ -75,7 +73,7 @@ def _take(
     page.emulate_media(color_scheme=theme)
     figure = verdict.figures[rule] or DEFAULT_FIGURE
     page.goto("about:blank")
-    page.goto(f"http://127.0.0.1:{server.port}/#/runs/{verdict.run_id}")
+    page.goto(f"{server.url}/#/runs/{verdict.run_id}")
     expect(page.locator(f"details.finding[data-rule={rule}]")).to_be_attached(timeout=WAIT_MS)
     drawn(page, figure)
     page.evaluate(_ALONE, [rule, figure])
@@ -94,14 +92,3 @@ def drawn(page: Page, figure: str) -> None:
     words = ".empty:not([hidden], :text('Loading'))"
     found = panel.locator(f".plot.js-plotly-plot .plot-container, {words}")
     expect(found.first).to_be_visible(timeout=WAIT_MS)
-
-
-def login_link(server: ThreadedServer) -> str:
-    token = (server.directory / "token").read_text().strip()
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{server.port}/api/v1/login-links",
-        method="POST",
-        headers={"Authorization": f"Bearer {token}"},
-    )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return str(json.load(answer)["url"])

@@ -16,7 +16,7 @@ from ampmon_server.client.answering import answering
 from ampmon_server.client.answers import RECOMMENDED
 from ampmon_server.report import gather
 from ampmon_server.report import page as report_of
-from campaigns.clinic.pictures import WAIT_MS, drawn, login_link
+from campaigns.clinic.pictures import WAIT_MS, drawn
 from threaded_server import ThreadedServer
 
 
@@ -51,8 +51,7 @@ class Reading:
 
     def __init__(self, server: ThreadedServer, page: Page) -> None:
         self._server, self._page = server, page
-        self._url = f"http://127.0.0.1:{server.port}"
-        page.goto(login_link(server))
+        page.goto(server.login_link())
 
     def of(self, run_id: str) -> Recommendations:
         """The recommendations for a run, including one from "Find a better setting". Blocks."""
@@ -64,7 +63,7 @@ class Reading:
 
     def _on_the_page(self, run_id: str) -> Iterator[str]:
         self._page.goto("about:blank")
-        self._page.goto(f"{self._url}/#/runs/{run_id}")
+        self._page.goto(f"{self._server.url}/#/runs/{run_id}")
         verdict = self._page.locator(".run > header .verdict:visible, .answer:visible")
         expect(verdict.first).to_be_visible(timeout=WAIT_MS)
         for chart in CHARTS:
@@ -81,16 +80,15 @@ class Reading:
                 yield meta["code"]
 
     def _in_the_report(self, run_id: str) -> Iterator[str]:
-        token = self._server.directory / "token"
-        with answering(self._url, None, token) as server:
+        with answering(self._server.url, None, self._server.token_file) as server:
             text = report_of(gather(server, run_id), "0")
         for standing, code in _IN_A_REPORT.findall(text.partition("<h2>Configuration</h2>")[0]):
             if not standing.startswith("Alternative"):
                 yield unescape(code)
 
     def _by_the_doctor(self, run_id: str) -> Iterator[str]:
-        token = self._server.directory / "token"
-        asked = ["doctor", run_id, "--url", self._url, "--token-file", str(token)]
+        where = ["--url", self._server.url, "--token-file", str(self._server.token_file)]
+        asked = ["doctor", run_id, *where]
         with contextlib.redirect_stdout(io.StringIO()) as out:
             if main([*asked, "--simulate"]) == CANNOT:  # without an update nothing can be replayed
                 main(asked)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -154,7 +152,7 @@ class Session:
         run_id = self._trained[patient.training].run_id
         if patient.ends == "hung":
             self._wait_until_silent(run_id, server)
-        return verdict(patient, run_id, _ask(server, f"/api/v1/runs/{run_id}/diagnosis"))
+        return verdict(patient, run_id, server.get(f"/runs/{run_id}/diagnosis"))
 
     def _cures(self, orders: Sequence[_Order], server: ThreadedServer) -> list[Cure]:
         """Train with the code, then the twins without the skipped updates, and judge the results."""
@@ -170,14 +168,14 @@ class Session:
 
     def _skipped(self, order: _Order, server: ThreadedServer) -> tuple[int, ...]:
         run_id = self._trained[order.training].run_id
-        found = _ask(server, f"/api/v1/runs/{run_id}/skips?limit=1000")["skips"] if run_id else ()
+        found = server.get(f"/runs/{run_id}/skips?limit=1000")["skips"] if run_id else ()
         return tuple(sorted({each["step"] for each in found}))
 
     def _cure(self, order: _Order, twin: _Order | None, server: ThreadedServer) -> Cure:
         trained = self._trained[order.training]
         if not trained.run_id:
             return Cure()
-        found = _ask(server, f"/api/v1/runs/{trained.run_id}/diagnosis")["findings"]
+        found = server.get(f"/runs/{trained.run_id}/diagnosis")["findings"]
         return Cure(
             run_id=trained.run_id,
             left=tuple(
@@ -191,18 +189,8 @@ class Session:
 
     def _wait_until_silent(self, run_id: str, server: ThreadedServer) -> None:
         end = time.monotonic() + SILENT_WITHIN_S
-        while _ask(server, f"/api/v1/runs/{run_id}")["status"] != "silent":
+        while server.get(f"/runs/{run_id}")["status"] != "silent":
             if time.monotonic() > end:
                 raise RuntimeError(f"{run_id} is not silent after {SILENT_WITHIN_S:.0f} s")
             self._show("waiting until the one that hangs counts as silent")
             time.sleep(2.0)
-
-
-def _ask(server: ThreadedServer, path: str) -> dict[str, Any]:
-    token = (server.directory / "token").read_text().strip()
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{server.port}{path}", headers={"Authorization": f"Bearer {token}"}
-    )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        found: dict[str, Any] = json.load(answer)
-    return found

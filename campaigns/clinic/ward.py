@@ -155,7 +155,7 @@ class Ward:
     def _deliver(self, patient: Patient, folder: Path) -> None:
         if patient.spoil:
             patient.spoil(folder)
-        url, token = f"http://127.0.0.1:{self._server.port}", self._server.directory / "token"
+        url, token = self._server.url, self._server.token_file
         report = drain(folder, lambda _: HttpTransport(url, token_file=token), modes=("offline",))
         if report.problems or report.rejected or not report.sent:
             raise RuntimeError(f"{patient.name}: {report}; {(folder / 'log').read_text()[-4000:]}")

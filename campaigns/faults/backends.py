@@ -154,8 +154,7 @@ class Real:
         self._proxy.delay_s = 0.001
 
     def transport(self) -> Transport:
-        token_file = self._server.directory / "token"
-        return HttpTransport(self._proxy.url, token_file=token_file)
+        return HttpTransport(self._proxy.url, token_file=self._server.token_file)
 
     def up(self, *, up: bool) -> None:
         self._proxy.upstream = self._server.port if up else 9

@@ -51,8 +51,6 @@ FASTER = 20
 SENDING_S = 3.0
 _PR_SET_PDEATHSIG = 1
 
-Acked = dict[str, set[int]]
-
 
 class Part:
     """A running part: what it reports, and how it ended."""

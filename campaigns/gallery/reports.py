@@ -64,11 +64,10 @@ def make(
             )
     folder.mkdir(parents=True, exist_ok=True)
     with session.server() as server, chromium() as browser:
-        url, token = f"http://127.0.0.1:{server.port}", server.directory / "token"
         screen = browser.new_page(
             viewport={"width": WIDTH, "height": WIDTH * 2}, device_scale_factor=DENSITY
         )
-        with answering(url, None, token) as asked:
+        with answering(server.url, None, server.token_file) as asked:
             for exhibit, verdict in zip(exhibits, verdicts, strict=True):
                 report = whole(gather(asked, verdict.run_id), version)
                 for theme, ending in THEMES.items():

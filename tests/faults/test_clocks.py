@@ -67,7 +67,7 @@ def stored(directory: Path, spooled: Path) -> list[tuple[Any, ...]]:
     """The steps that a real server stores, each with whether it was skipped."""
     server = ThreadedServer(directory)
     try:
-        url, token_file = f"http://127.0.0.1:{server.port}", directory / "token"
+        url, token_file = server.url, server.token_file
         report = drain(
             spooled, lambda _: HttpTransport(url, token_file=token_file), modes=("offline",)
         )

@@ -19,7 +19,6 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-import urllib3
 
 import ampmon
 from ampmon.spool import frame
@@ -106,18 +105,11 @@ class Ward:
     runs: dict[str, list[str]]
 
     @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.port}"
-
-    @property
     def way(self) -> tuple[str | Path, ...]:
-        return "--url", self.url, "--data-dir", self.server.directory
+        return "--url", self.server.url, "--data-dir", self.server.directory
 
     def get(self, path: str) -> bytes:
-        token = (self.server.directory / "token").read_text().strip()
-        answer = urllib3.request(
-            "GET", f"{self.url}/api/v1{path}", headers={"Authorization": f"Bearer {token}"}
-        )
+        answer = self.server.request("GET", f"/api/v1{path}")
         assert answer.status == 200, answer.data
         return answer.data
 
@@ -144,9 +136,9 @@ def ward(
     ward = Ward(server, runs)
     copy = server.directory / "copy"
     shutil.copytree(directory, copy)
-    token = server.directory / "token"
+    where = ["--url", server.url, "--token-file", str(server.token_file)]
     with contextlib.redirect_stdout(io.StringIO()):
-        assert main(["sync", str(copy), "--url", ward.url, "--token-file", str(token)]) == 0
+        assert main(["sync", str(copy), *where]) == 0
     yield ward
     server.close()
 
@@ -173,8 +165,8 @@ def test_each_finding_is_told_with_its_reason_and_its_fix(ward: Ward) -> None:
     for finding in answer["findings"]:
         for part in ("severity", "title", "explanation", "fix"):
             assert " ".join(finding[part].split()) in told
-        assert f"{ward.url}/findings/{finding['rule']}" in told
-    assert f"{ward.url}/#/runs/{run_id}?start=" in told
+        assert f"{ward.server.url}/findings/{finding['rule']}" in told
+    assert f"{ward.server.url}/#/runs/{run_id}?start=" in told
 
 
 def test_it_fits_a_terminal_of_80_columns(ward: Ward) -> None:
@@ -283,7 +275,7 @@ def test_a_run_that_is_not_there_is_answered_with_those_that_are_near(ward: Ward
 def test_a_token_that_is_not_accepted_is_said_to_be_none(ward: Ward, tmp_path: Path) -> None:
     """A wrong token exits with 2 and names the options for the right one."""
     (tmp_path / "token").write_text("0" * 43)
-    done = doctor("--url", ward.url, "--token-file", tmp_path / "token")
+    done = doctor("--url", ward.server.url, "--token-file", tmp_path / "token")
 
     assert (done.code, done.out) == (2, "")
     assert "does not accept this token: name its --data-dir or --token-file" in done.err
