@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import http.server
 import socket
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from certificates import secured
+from http_server import HttpServer, QuietHandler
 
 
-class ConnectProxy:
+class ConnectProxy(HttpServer):
     """Tunnels each ``HOST:PORT`` in ``routes`` to a port of the loopback interface, and answers others with 403.
 
     ``requests`` holds method, target and Proxy-Authorization of each request. With the ``pair`` of a certificate and
@@ -24,7 +22,7 @@ class ConnectProxy:
         self.requests: list[tuple[str, str, str | None]] = []
         proxy = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             def do_CONNECT(self) -> None:
                 authorization = self.headers["Proxy-Authorization"]
                 proxy.requests.append((self.command, self.path, authorization))
@@ -41,24 +39,7 @@ class ConnectProxy:
 
             do_GET = do_POST = do_CONNECT
 
-            def log_message(self, format: str, *arguments: Any) -> None:
-                pass
-
-        self._http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        if pair is not None:
-            self._http.socket = secured(self._http.socket, pair)
-        self.place = f"127.0.0.1:{self._http.server_port}"
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> ConnectProxy:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        super().__init__(Handler, pair=pair)
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from ampmon_server.alerting.targets import Alerts, Target
+from http_server import HttpServer, QuietHandler
 
 
-class Receiver(ThreadingHTTPServer):
+class Receiver(HttpServer):
     """``answer`` is a status, or a function called before a 200 answer. ``location`` is a redirect's target."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.got: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.answer: int | Callable[[], object] = 200
         self.location = ""
-
-    @property
-    def place(self) -> str:
-        return f"127.0.0.1:{self.server_port}"
 
     @property
     def titles(self) -> list[str]:
@@ -37,7 +30,7 @@ class Receiver(ThreadingHTTPServer):
         return Target(name=name, url=f"json://{self.place}/{name}", **more)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     server: Receiver
 
     def do_POST(self) -> None:
@@ -55,21 +48,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def log_message(self, *_: object) -> None:
-        pass
 
-
-@contextmanager
-def receiving() -> Iterator[Receiver]:
+def receiving() -> AbstractContextManager[Receiver]:
     """A running receiver."""
-    with Receiver() as receiver:
-        thread = threading.Thread(target=receiver.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield receiver
-        finally:
-            receiver.shutdown()
-            thread.join()
+    return Receiver()
 
 
 def alerts_to(*targets: Target, **more: Any) -> Alerts:

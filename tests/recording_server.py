@@ -9,7 +9,6 @@ import zlib
 from collections import deque
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
@@ -19,7 +18,7 @@ from ampmon.errors import HeaderMissing, Refused
 from ampmon.testing import MemoryTransport
 from ampmon.transport.proof import PROOF_PATH, digest_of, id_of, proof
 from attempts import TOKEN
-from certificates import secured
+from http_server import HttpServer, QuietHandler
 from waiting import DEADLINE_S
 
 
@@ -27,7 +26,7 @@ USUAL = ("a-token", "geheim", TOKEN)
 """The tokens that tests send."""
 
 
-class RecordingServer:
+class RecordingServer(HttpServer):
     """``store`` holds the received records. ``planned`` holds (status, headers) to answer next, in order, instead.
 
     Requests for a proof of the token are answered like a server does, and neither use ``planned`` nor are kept.
@@ -46,7 +45,7 @@ class RecordingServer:
         self._speaks.set()
         server = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
@@ -59,25 +58,9 @@ class RecordingServer:
                 server.requests.append({"path": self.path, "method": "GET"})
                 self.send_error(404)
 
-            def log_message(self, format: str, *arguments: Any) -> None:
-                pass
-
-        self._http = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self._http.daemon_threads = True
-        if pair is not None:
-            self._http.socket = secured(self._http.socket, pair)
-        self.port = self._http.server_port
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> RecordingServer:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        super().__init__(Handler, port, pair)
+        self.port = self.server_port
+        self.url = f"http://{self.place}"
 
     def _answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
         body = request.rfile.read(int(request.headers["Content-Length"]))

@@ -14,8 +14,8 @@ import http.client
 import socket
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from http_server import HttpServer, QuietHandler
 from serving import Server
 from waiting import DEADLINE_S
 
@@ -26,7 +26,7 @@ _CACHED = (".js", ".css")
 _OWN = {"connection", "keep-alive", "transfer-encoding"}
 
 
-class ReverseProxy:
+class ReverseProxy(HttpServer):
     """Listens on a free port and forwards paths that begin with ``prefix``, without the prefix.
 
     The Host header is forwarded unchanged. Other paths are answered with 502 and kept in ``strays``.
@@ -43,18 +43,11 @@ class ReverseProxy:
         self.streams = 0
         self.streams_max = 0
         self.lock = threading.Lock()
-        handler = type("Handler", (_Handler,), {"proxy": self})
-        self._http = _Quiet(("127.0.0.1", 0), handler)
-        self.url = f"http://127.0.0.1:{self._http.server_port}{prefix}"
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
+        super().__init__(_Handler)
+        self.url = f"http://{self.place}{prefix}"
 
-    def __enter__(self) -> ReverseProxy:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
+    def handle_error(self, *_: object) -> None:
+        """Ignore errors, such as a browser that closes the connection."""
 
     def login_link(self) -> str:
         return f"{self.url}/login?{self.server.login_link().partition('?')[2]}"
@@ -70,19 +63,12 @@ class ReverseProxy:
             self.streams_max = max(self.streams, self.streams_max)
 
 
-class _Quiet(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, *_: object) -> None:
-        """Ignore errors, such as a browser that closes the connection."""
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
-    proxy: ReverseProxy
+    server: ReverseProxy
 
     def _pass(self) -> None:
-        proxy = self.proxy
+        proxy = self.server
         if not self.path.startswith(proxy.prefix + "/"):
             proxy.strays.append(self.path)
             self.send_error(502)
@@ -107,7 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, answer: http.client.HTTPResponse) -> None:
         self.send_response_only(answer.status)
-        kept = self.proxy.cache and self.path.endswith(_CACHED)
+        kept = self.server.cache and self.path.endswith(_CACHED)
         for name, value in answer.getheaders():
             if name.lower() not in _OWN:
                 fresh = kept and name.lower() == "cache-control"
@@ -125,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
     @contextlib.contextmanager
     def _counted(self, answer: http.client.HTTPResponse) -> Iterator[None]:
         """Count this as an open stream for the block, which also ends when the browser closes the connection."""
-        self.proxy.count_stream(1)
+        self.server.count_stream(1)
         watcher = threading.Thread(
             target=self._hang_up_with_the_browser, args=(answer,), daemon=True
         )
@@ -133,7 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             yield
         finally:
-            self.proxy.count_stream(-1)
+            self.server.count_stream(-1)
 
     def _hang_up_with_the_browser(self, answer: http.client.HTTPResponse) -> None:
         with contextlib.suppress(OSError):
@@ -141,6 +127,3 @@ class _Handler(BaseHTTPRequestHandler):
                 answer.fp.raw._sock.shutdown(socket.SHUT_RDWR)
 
     do_GET = do_HEAD = do_POST = do_PATCH = do_DELETE = _pass
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
-import http.server
 import multiprocessing
 import os
 import shutil
@@ -29,6 +29,7 @@ from ampmon.sender.loop import Loop
 from ampmon.spool import Cursor, Destination, frame, spools
 from ampmon.testing import ManualClock, MemoryTransport
 from attempts import DEAD, Attempt, end_sender, endless, seqs
+from http_server import HttpServer, QuietHandler
 from recording_server import USUAL, RecordingServer, answer_for
 from serving import free_port
 from waiting import DEADLINE_S, wait_for
@@ -537,7 +538,7 @@ def test_status_tells_what_waits_and_why(tmp_path: Path) -> None:
     attempt.spool.close()
 
 
-class Taking(http.server.BaseHTTPRequestHandler):
+class Taking(QuietHandler):
     """Acknowledges every batch and keeps nothing."""
 
     protocol_version = "HTTP/1.1"
@@ -555,20 +556,17 @@ class Taking(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer)
 
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
-
 
 def test_memory_does_not_grow_with_what_waits_nor_with_where_it_goes(tmp_path: Path) -> None:
     """A backlog of large records for four servers is sent within 60 MB of memory."""
-    servers = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Taking) for _ in range(4)]
-    for server in servers:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        attempt = Attempt(tmp_path, url=f"http://127.0.0.1:{server.server_port}", process=DEAD)
-        attempt.events(160, text=os.urandom(30_000).hex())
-        attempt.leave()
-    with SenderProcess(tmp_path) as process:
-        peaks_kb = []
+    peaks_kb = []
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):
+            server = stack.enter_context(HttpServer(Taking))
+            attempt = Attempt(tmp_path, url=f"http://{server.place}", process=DEAD)
+            attempt.events(160, text=os.urandom(30_000).hex())
+            attempt.leave()
+        process = stack.enter_context(SenderProcess(tmp_path))
 
         def is_sent() -> bool:
             status = Path(f"/proc/{process.pid}/status").read_text()
@@ -576,7 +574,4 @@ def test_memory_does_not_grow_with_what_waits_nor_with_where_it_goes(tmp_path: P
             return not spools(tmp_path)
 
         wait_for(is_sent)
-    for server in servers:
-        server.shutdown()
-        server.server_close()
     assert 20_000 < max(peaks_kb) < 60_000

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from http_server import HttpServer, QuietHandler
 from nginx import Nginx
 from posted import PostedRun
 from reverse_proxy import ReverseProxy
@@ -69,7 +68,7 @@ def hub() -> Iterator[Callable[[str], str]]:
     """A function that shows an address in a frame on another site's page, and returns that page's address."""
     shown: dict[str, str] = {}
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "text/html")
@@ -78,21 +77,13 @@ def hub() -> Iterator[Callable[[str], str]]:
                 f"<link rel=icon href='data:,'><iframe src='{shown['it']}' width=1200 height=900></iframe>".encode()
             )
 
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
+    with HttpServer(Handler) as server:
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
+        def show(address: str) -> str:
+            shown["it"] = address
+            return f"http://localhost:{server.server_port}/"
 
-    def show(address: str) -> str:
-        shown["it"] = address
-        return f"http://localhost:{server.server_port}/"
-
-    yield show
-    server.shutdown()
-    server.server_close()
-    thread.join()
+        yield show
 
 
 def test_nobody_frames_the_page_unasked(reader: Reader, hub: Callable[[str], str]) -> None:
