@@ -33,7 +33,7 @@ from benchmarks.delivery import backlog, host_time, latency, tail
 from benchmarks.diagnosis import arriving, asked, many
 from benchmarks.page import arrival, memory, opening
 from benchmarks.report import RESULTS, Benchmark, as_markdown, write
-from benchmarks.store import alive, figures, listeners, rates, run_list, sizes, spikes
+from benchmarks.store import against, alive, figures, listeners, rates, run_list, sizes, spikes
 from benchmarks.team import access, held, offered, rejected
 
 
@@ -94,6 +94,7 @@ GROUPS = {
             "store_spikes": Benchmark("Twenty spikes in a million updates", spikes),
             "store_runs": Benchmark("The list of ten thousand runs", run_list),
             "store_ingest": Benchmark("Updates taken over HTTP", rates),
+            "store_against": Benchmark("Updates taken over HTTP, beside an older commit", against),
             "store_listeners": Benchmark("Five hundred listeners while ingesting", listeners),
             "store_alive": Benchmark("The server's memory with five hundred runs alive", alive),
             "store_bytes": Benchmark("Bytes stored", sizes),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,12 +23,15 @@ def serving(directory: Path, *arguments: str) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def started(
-    directory: Path, *arguments: str, module: str = "ampmon_server.cli"
+    directory: Path,
+    *arguments: str,
+    module: str = "ampmon_server.cli",
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[str, str, int]]:
     """Like `serving`, but also yield the server's process id. ``module`` runs in place of `ampmon`."""
     command = [_python(), "-m", module, "serve", "--port", "0", *arguments]
     process = subprocess.Popen(
-        [*command, "--data-dir", str(directory)], stdout=subprocess.PIPE, text=True
+        [*command, "--data-dir", str(directory)], stdout=subprocess.PIPE, text=True, env=env
     )
     assert process.stdout is not None
     try:

@@ -51,6 +51,12 @@ class Postgres:
         self._said = 0
         """Where the log of this process begins."""
 
+    @property
+    def process(self) -> int:
+        """The id of the server's process, which starts one for each connection."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         """Start the server and wait until it answers. Raises RuntimeError if it ends instead."""
         self._launch()

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchmarks.diagnosis import FULL, Effort
-from benchmarks.diagnosis.processor import seconds
 from benchmarks.paired import shown
 from benchmarks.server import started
 from benchmarks.store import load
@@ -29,13 +28,6 @@ CROWDS = (Crowd(1, 5000), Crowd(10, 1000))
 """A backlog, and some trainings at once."""
 
 WAYS: dict[str, Sequence[str]] = {"judging": (), "not": ("--no-judging",)}
-
-
-class Took(NamedTuple):
-    """Updates ingested per second, and the server's processor time for each in us, or None if unknown."""
-
-    rate: float
-    cpu_us: float | None
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
@@ -53,29 +45,26 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
 
 def _round(
     place: Path, number: int, crowd: Crowd, samples: Real, effort: Effort
-) -> dict[str, Took]:
+) -> dict[str, load.Sent]:
     ways = list(WAYS) if number % 2 else list(reversed(WAYS))
     return {way: _took(place / way, WAYS[way], crowd, samples, effort) for way in ways}
 
 
-def _took(place: Path, options: Sequence[str], crowd: Crowd, samples: Real, effort: Effort) -> Took:
+def _took(
+    place: Path, options: Sequence[str], crowd: Crowd, samples: Real, effort: Effort
+) -> load.Sent:
     batches = max(effort.updates // crowd.clients // crowd.size, 1)
     works = [load.plain(batches, crowd.size, samples) for _ in range(crowd.clients)]
     with started(place, *options) as (url, token, process):
-        before = seconds(process)
-        sent = load.send([url], token, works, effort.ingest_s)
-        after = seconds(process)
-    if before is None or after is None:
-        return Took(sent.rate, None)
-    return Took(sent.rate, 1e6 * (after - before) / sent.records)
+        return load.send([url], token, works, effort.ingest_s, [process])
 
 
-def _row(crowd: Crowd, rounds: Sequence[dict[str, Took]]) -> dict[str, Any]:
+def _row(crowd: Crowd, rounds: Sequence[dict[str, load.Sent]]) -> dict[str, Any]:
     row: dict[str, Any] = {"clients": crowd.clients, "batch": crowd.size}
     cpu: dict[str, float] = {}
     for way in WAYS:
         row[f"{way}_per_s"] = round(median(each[way].rate for each in rounds))
-        known = [us for each in rounds if (us := each[way].cpu_us) is not None]
+        known = [us for each in rounds if (us := each[way].processor_us) is not None]
         if len(known) == len(rounds):
             cpu[way] = median(known)
         row[f"{way}_cpu_us"] = round(cpu[way], 2) if way in cpu else None

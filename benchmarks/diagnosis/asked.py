@@ -16,7 +16,7 @@ from typing import Any
 
 from ampmon_server.settings import Settings
 from benchmarks.diagnosis import FULL, Effort
-from benchmarks.diagnosis.processor import seconds
+from benchmarks.processor import seconds
 from benchmarks.server import started
 from benchmarks.store.filling import fill
 from benchmarks.store.real import real

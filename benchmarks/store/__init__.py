@@ -21,6 +21,8 @@ class Effort(NamedTuple):
     alive: int = 500
     listeners: int = 500
     listening_rounds: int = 3
+    against_records: int = 60_000
+    against_rounds: int = 5
     stored_updates: int = 200_000
     stored_samples: int = 2_000
 
@@ -37,6 +39,8 @@ QUICK = Effort(
     alive=20,
     listeners=20,
     listening_rounds=1,
+    against_records=2_000,
+    against_rounds=1,
     stored_updates=5_000,
     stored_samples=100,
 )

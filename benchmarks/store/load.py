@@ -24,6 +24,7 @@ from ampmon.errors import Unreachable
 from ampmon.sender.backoff import LOCAL_FIRST_S, LOCAL_MAX_S, Backoff
 from ampmon.transport import HttpTransport
 from ampmon_server.model.aggregates.updates import EVENTS
+from benchmarks import processor
 from benchmarks.store.samples import Real
 from benchmarks.store.track import BACKOFF, track
 
@@ -48,11 +49,15 @@ class Work:
 
 
 class Sent(NamedTuple):
-    """Records acknowledged, the seconds that took, and how often a client was told to retry later."""
+    """Records acknowledged, the seconds that took, and how often a client was told to retry later.
+
+    ``processor_us`` is the processor time for each record of the processes that were named to `send`, in us.
+    """
 
     records: int
     seconds: float
     refused: int
+    processor_us: float | None = None
 
     @property
     def rate(self) -> float:
@@ -76,15 +81,26 @@ def sampled(batches: int, size: int, real: Real, every: int = 1) -> Work:
     return _work(updates, size, real.parameters)
 
 
-def send(urls: Sequence[str], token: str, works: Sequence[Work], limit_s: float) -> Sent:
+def send(
+    urls: Sequence[str],
+    token: str,
+    works: Sequence[Work],
+    limit_s: float,
+    processes: Sequence[int] = (),
+) -> Sent:
     """Have a client send each work, all at once, for ``limit_s`` seconds or until all has arrived. Blocks.
 
-    Clients are distributed over the servers at ``urls``.
+    Clients are distributed over the servers at ``urls``. The processor time of ``processes`` is measured meanwhile.
     """
-    return at_once(
-        [partial(_client, url, token, work) for url, work in zip(cycle(urls), works, strict=False)],
-        limit_s,
-    )
+    clients = [
+        partial(_client, url, token, work) for url, work in zip(cycle(urls), works, strict=False)
+    ]
+    before = processor.seconds(*processes)
+    sent = at_once(clients, limit_s)
+    after = processor.seconds(*processes)
+    if not processes or before is None or after is None or not sent.records:
+        return sent
+    return sent._replace(processor_us=1e6 * (after - before) / sent.records)
 
 
 def at_once(clients: Sequence[Client], limit_s: float) -> Sent:

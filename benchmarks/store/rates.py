@@ -2,8 +2,9 @@
 
 Server and clients share the machine. Batches are as large as a sender's: full if one client delivers a backlog, small
 if many deliver their latest updates. They are encoded before the clock starts. The time includes compressing, sending,
-and waiting if the server asks for it. Other tools get four scalars per update, in batches of a thousand scalars, the
-most that MLflow's server accepts.
+and waiting if the server asks for it. ``processor_us`` is the processor time of servers and PostgreSQL for each update,
+which more cores would share. Other tools get four scalars per update, in batches of a thousand scalars, the most that
+MLflow's server accepts.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from typing import Any, NamedTuple
 
 from benchmarks import peers
 from benchmarks.paired import shown
-from benchmarks.server import serving
+from benchmarks.server import started
 from benchmarks.store import FULL, Effort, databases, load, peer_ingest
 from benchmarks.store.real import real
+from tests.postgres import Postgres
 
 
 UPDATES_BAR, SAMPLED_BAR = 60_000, 1_200
@@ -72,7 +74,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
             for servers in SERVERS:
                 for n, each in _each(ON_POSTGRESQL, effort):
                     place = directory / f"postgresql-{servers}-{n}"
-                    rows.append(_on_postgresql(place, server.new_database(), servers, *each))
+                    rows.append(_on_postgresql(place, server, servers, *each))
     with peers.quiet(directory):
         for tool, peer in peer_ingest.TOOLS.items():
             rows += _beside(directory / peer.package, tool, peer, effort)
@@ -85,33 +87,36 @@ def _each(crowds: Sequence[Crowd], effort: Effort) -> Iterator[tuple[int, tuple[
 
 
 def _on_sqlite(place: Path, crowd: Crowd, effort: Effort) -> dict[str, Any]:
-    with serving(place) as (url, token):
-        sent = _sent([url], token, crowd, effort)
+    with started(place) as (url, token, process):
+        sent = _sent([url], token, [process], crowd, effort)
         return _row("ampmon", "SQLite", 1, crowd, sent, crowd.bar)
 
 
 def _on_postgresql(
-    place: Path, database: str, servers: int, crowd: Crowd, effort: Effort
+    place: Path, database: Postgres, servers: int, crowd: Crowd, effort: Effort
 ) -> dict[str, Any]:
     """Clients are distributed over the servers, which are processes on one database."""
+    where, urls, processes = database.new_database(), [], [database.process]
     with ExitStack() as stack:
-        urls = []
         for _ in range(servers):
-            url, token = stack.enter_context(serving(place, "--database-url", database))
+            url, token, process = stack.enter_context(started(place, "--database-url", where))
             urls.append(url)
-        sent = _sent(urls, token, crowd, effort)
+            processes.append(process)
+        sent = _sent(urls, token, processes, crowd, effort)
         bar = POSTGRESQL_BAR if servers == 1 and not crowd.sampled else None
         return _row("ampmon", "PostgreSQL", servers, crowd, sent, bar)
 
 
-def _sent(urls: Sequence[str], token: str, crowd: Crowd, effort: Effort) -> load.Sent:
+def _sent(
+    urls: Sequence[str], token: str, processes: Sequence[int], crowd: Crowd, effort: Effort
+) -> load.Sent:
     """Have a crowd send somewhat more work than fits into the time at the bar."""
     samples = real(effort.real_samples)
     seconds = effort.ingest_s / 2 if crowd.sampled else effort.ingest_s
     batches = max(int(1.3 * crowd.bar * seconds) // crowd.clients // crowd.size, 1)
     make = load.sampled if crowd.sampled else load.plain
     works = [make(batches, crowd.size, samples) for _ in range(crowd.clients)]
-    return load.send(urls, token, works, seconds)
+    return load.send(urls, token, works, seconds, processes)
 
 
 def _row(
@@ -130,6 +135,7 @@ def _row(
         "clients": crowd.clients,
         "batch": crowd.size,
         "per_s": round(sent.rate),
+        "processor_us": None if sent.processor_us is None else round(sent.processor_us, 1),
         "bar": bar,
         "holds": None if bar is None else "yes" if sent.rate >= bar else "no",
         "told_to_wait": sent.refused,

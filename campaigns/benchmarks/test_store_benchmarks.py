@@ -16,6 +16,7 @@ from ampmon_server.store import Store, Verification
 from benchmarks import peers
 from benchmarks.store import (
     QUICK,
+    against,
     alive,
     databases,
     figures,
@@ -46,6 +47,7 @@ TINY = QUICK._replace(
     list_s=0.0,
     alive=3,
     listeners=3,
+    against_records=400,
     stored_updates=1_000,
     stored_samples=40,
 )
@@ -205,6 +207,18 @@ def test_ingest_is_measured(
     assert {row["note"] for row in rows if row["tool"] == "trackio"} == {
         "not measured: trackio is not installed"
     }
+
+
+def test_two_trees_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of another commit takes the same load; an unknown commit yields a note."""
+    monkeypatch.setattr(against, "CROWDS", (rates.Crowd(2, 20),))
+    monkeypatch.setattr(against, "BEFORE", "HEAD")
+    (row,) = against.measure(tmp_path / "known", TINY)
+    monkeypatch.setattr(against, "BEFORE", "nowhere")
+    (unknown,) = against.measure(tmp_path / "unknown", TINY)
+
+    assert min(row["before_per_s"], row["now_per_s"], row["before_us"], row["now_us"]) > 0
+    assert unknown["note"].startswith("not measured: fatal: ")
 
 
 def test_listeners_are_told_while_ingesting(tmp_path: Path) -> None:
