@@ -229,7 +229,6 @@ class ActivationSample:
     magnitudes_on_device: list[tuple[list[int], Readback]] = field(default_factory=list)
 
     def ready(self) -> bool:
-        """Whether all values are on the host. Does not wait."""
         return all(each.ready() for _, each in (*self.packed, *self.magnitudes_on_device))
 
     def result(self) -> wire.Activations | None:

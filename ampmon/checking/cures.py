@@ -70,7 +70,6 @@ class _Search:
         self._bench, self._first, self._bf16 = bench, first, bf16
 
     def cured(self) -> Pass | None:
-        """Return the first such pass, or None."""
         if self._is_clean(self._first):
             return self._first
         fitted = self._fitted(())

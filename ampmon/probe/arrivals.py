@@ -51,7 +51,6 @@ class Arrived:
     """Timed work on devices."""
 
     def ready(self) -> bool:
-        """Return whether all values are on the host. Does not wait."""
         return all(each.ready() for _, each in self.packed)
 
     def result(self) -> Statistics:

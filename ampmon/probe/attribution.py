@@ -121,7 +121,6 @@ class LossCopy:
         return losses
 
     def ready(self) -> bool:
-        """Return whether the values are on the host. Does not wait."""
         return all(copy.ready() for _, copy in self._copies)
 
     def state(self, scale: float) -> wire.LossState | None:

@@ -128,7 +128,6 @@ class BackwardOrderLearner:
         return sorted(indices, key=position.__getitem__), "learned"
 
     def close(self) -> None:
-        """Remove the hooks."""
         if self._handles:
             remove_hooks(self._handles)
             for _, parameter in self._living():

@@ -212,7 +212,6 @@ class ReadbackPart:
         self._elements = elements
 
     def ready(self) -> bool:
-        """Return whether the values are on the host. Does not wait."""
         return self._whole.ready()
 
     def values(self) -> list[float]:

@@ -84,7 +84,6 @@ class ReadingOnDevice:
         return self._read is not None
 
     def result(self) -> Reading:
-        """Return the values. Waits until they are on the host."""
         if self._read is None:
             self._read = self._arrived()
         return self._read
