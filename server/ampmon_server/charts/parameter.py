@@ -88,10 +88,15 @@ def parameter(window: Window) -> Figure | str:
         _logarithm(columns.of("amax"), np.log2),
         _logarithm(columns.of("norm"), np.log10),
     )
+    norms = [f"norm {each:.3g}" for each in columns.of("norm").tolist()]
     most = max(0.01, *(float(share.max()) for share in shares.values()))
     across = {"tickformat": ".3~%", "nticks": 4, "range": [-0.02 * most, 1.08 * most]}
     return figure(
-        [*_shares(columns, shares), *_magnitude(columns, bits), _norm(columns, decades)],
+        [
+            *_shares(columns, shares),
+            *_magnitude(columns, bits),
+            columns.trace("norm", "y3", decades, norms, line=_line("accent")),
+        ],
         window,
         height=448,
         top=24,
@@ -155,11 +160,6 @@ def _magnitude(columns: _Columns, bits: Floats) -> list[Trace]:
     top, said = np.where(lost, np.log2(FP16.max), np.nan), ["inf or NaN"] * len(lost)
     cross = {"mode": "markers", "marker": {**CROSS, "size": 8}}
     return [line, columns.trace("inf or NaN", "y2", top, said, **cross)]
-
-
-def _norm(columns: _Columns, decades: Floats) -> Trace:
-    said = [f"norm {each:.3g}" for each in columns.of("norm").tolist()]
-    return columns.trace("norm", "y3", decades, said, line=_line("accent"))
 
 
 def _logarithm(values: Floats, log: np.ufunc) -> Floats:

@@ -45,13 +45,14 @@ def ranks(window: Window) -> Figure | str:
     if not len(strips[0].every):
         return f"No step here can be compared between ranks.{pruned(source.rows_from)}"
     traces = [_presence(strips, window), *_skips(strips, window), *_disagreements(strips, window)]
+    rank_at = {-strip.place: f"rank {strip.rank}" for strip in strips[:: -(-len(strips) // NAMED)]}
     return figure(
         traces,
         window,
         height=72 + ROW_PIXELS * min(max(len(strips), 3), NAMED),
         named=[each["name"] for each in traces],
         caption=_caption(strips, window),
-        yaxis=_axis(strips),
+        yaxis=y_axis(range=[0.7 - len(strips), 0.7], showgrid=False, **ticks(rank_at)),
     )
 
 
@@ -152,11 +153,6 @@ def _points(
     x = np.concatenate([strip.x[places] for strip, places in found])
     y: Floats = np.concatenate([np.full(len(places), -strip.place) for strip, places in found])
     return [markers(name, window.plot(x), y, words, mark, cliponaxis=False)]
-
-
-def _axis(strips: list[Strip]) -> dict[str, Any]:
-    rank_at = {-strip.place: f"rank {strip.rank}" for strip in strips[:: -(-len(strips) // NAMED)]}
-    return y_axis(range=[0.7 - len(strips), 0.7], showgrid=False, **ticks(rank_at))
 
 
 def _caption(strips: list[Strip], window: Window) -> str:
