@@ -59,10 +59,10 @@ class ScalerModel:
         self._tracker, self._capped = 0, False
 
     def _grow(self) -> None:
-        """Grow after an interval without an overflow, even if the scale stays at its limit."""
-        grown = _grown(self.scale, self._factor)
-        self._capped = grown == self.scale
-        self.scale = grown
+        """Grow after an interval without an overflow. The scale stays if fp32 would not be finite."""
+        grown = _fp32(self.scale * self._factor)
+        self._capped = grown == self.scale or not math.isfinite(grown)
+        self.scale = self.scale if self._capped else grown
         self._tracker %= self._interval
 
 
@@ -145,12 +145,6 @@ class Fairseq(ScalerModel):
     def _grow(self) -> None:
         super()._grow()
         self._since = self._tracker
-
-
-def _grown(scale: float, factor: float) -> float:
-    """The scale after a growth. It stays if fp32 would not be finite."""
-    grown = _fp32(scale * factor)
-    return grown if math.isfinite(grown) else scale
 
 
 def _clamped(scale: float) -> float:
