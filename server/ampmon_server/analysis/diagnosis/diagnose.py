@@ -96,17 +96,14 @@ def recommend(findings: Sequence[Finding], scalers: Iterable[ScalerCase]) -> Ite
         elif finding.fix in said:
             yield msgspec.structs.replace(finding, fix="", setting={})
         elif first is not None:
-            yield msgspec.structs.replace(finding, second=_behind(first, finding))
+            is_worse = RANKS[first.severity] < RANKS[finding.severity]
+            second = BEHIND.format(why=WORSE if is_worse else NEARER)
+            yield msgspec.structs.replace(finding, second=second)
         else:
             tried = _tried(finding, by_name)
             first = None if tried.second else tried
             yield tried
         said.add(finding.fix)
-
-
-def _behind(first: Finding, finding: Finding) -> str:
-    worse = RANKS[first.severity] < RANKS[finding.severity]
-    return BEHIND.format(why=WORSE if worse else NEARER)
 
 
 def _tried(finding: Finding, scalers: Mapping[str, ScalerCase]) -> Finding:

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from ampmon.wire import Finding
-from ampmon_server.model.case import Case, RunEvent
+from ampmon_server.model.case import Case
 from ampmon_server.model.names import module_of
 from ampmon_server.model.words import count, percent, power_of_two
 
@@ -36,7 +36,8 @@ class _Measurement(msgspec.Struct):
 
 def measured(finding: Finding, case: Case) -> Finding:
     """Return the finding with its scaler's newest measurement, if any, in words and as evidence."""
-    event = next((each for each in case.events if _is_of(each, finding)), None)
+    found = (each for each in case.events if each.kind == KIND and each.scaler == finding.scaler)
+    event = next(found, None)
     if finding.rule not in RULES or event is None:
         return finding
     try:
@@ -61,7 +62,3 @@ def measured(finding: Finding, case: Case) -> Finding:
     return msgspec.structs.replace(
         finding, explanation=finding.explanation + words, evidence=finding.evidence | evidence
     )
-
-
-def _is_of(event: RunEvent, finding: Finding) -> bool:
-    return event.kind == KIND and event.scaler == finding.scaler

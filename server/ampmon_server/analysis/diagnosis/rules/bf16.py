@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from ampmon.numerics.formats import FP16
-from ampmon.numerics.histogram import EXPONENT_MIN
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.fixes import BF16
@@ -37,7 +36,8 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
         return None
     if bits_to_cure(seen, thresholds) is not None:
         return None
-    binades = _binades(seen)
+    bins = np.flatnonzero(seen.histogram)
+    binades = int(bins[-1] - bins[0]) + 1  # from the smallest to the largest magnitude seen
     title, explanation = _words(seen, binades)
     return Finding(
         rule="bf16",
@@ -61,9 +61,3 @@ def _words(seen: MeasuredUnderflow, binades: int) -> tuple[str, str]:
     ceiling = power_of_two(seen.ceiling)
     title = f"{share} of the gradient values are subnormal, and a scale of {ceiling} overflows"
     return title, CEILING.format(share=share, ceiling=ceiling, binades=binades, bf16=SPANS)
-
-
-def _binades(seen: MeasuredUnderflow) -> int:
-    """Powers of two from the smallest to the largest magnitude seen."""
-    bins = np.flatnonzero(seen.histogram) + EXPONENT_MIN
-    return int(bins[-1] - bins[0]) + 1

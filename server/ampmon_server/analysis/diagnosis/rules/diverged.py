@@ -229,7 +229,8 @@ def divergence(cells: Cells) -> Divergence | None:
     fall, rise = float(level[0]) - lowest, high - low
     # Levels just before an explosion belong to it: medians reach into it, and noise hides its first updates.
     steady = first - LEAST if values[first:].max() - low > EXPLODES * fall else first
-    risen = _largest_rise(level[:steady])
+    calm = level[:steady]
+    risen = float((calm - np.minimum.accumulate(calm)).max(initial=0.0))
     far = np.flatnonzero(level[above:] >= min(low + HALF * rise, start + fall))
     most = np.quantile(before, 1 - TAIL, method="higher")
     is_sure = fall > max(noise, FELL * risen) and rise > max(noise, ROSE * risen)
@@ -258,7 +259,3 @@ def _left(level: Floats, most: float) -> int:
     """The place from which on the level stays above ``most``, or the end."""
     within = np.flatnonzero(level <= most)
     return int(within[-1]) + 1 if len(within) else len(level)
-
-
-def _largest_rise(level: Floats) -> float:
-    return float((level - np.minimum.accumulate(level)).max(initial=0.0))

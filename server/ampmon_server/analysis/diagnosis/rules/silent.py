@@ -25,14 +25,16 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
     """Yield a warning after `silent_s`, or after the duration of `silent_updates` updates if that is longer."""
     left, quiet = left_s(case, thresholds), _quiet_s(case)
     if left is not None and left <= 0:
-        rank, step = _first(case)
+        (rank, step), update_s = _first(case), case.update_us / 1e6
+        took = f"; a step took {_duration(update_s)}" if update_s > 0 else ""
+        last = f"; rank {rank} was the first to stop, after step {count(step)}"
         yield Finding(
             rule="silent",
             severity="warning",
-            title=f"No record for {_duration(quiet)}{_beside(case.update_us / 1e6)}{_stopped(rank, step)}",
+            title=f"No record for {_duration(quiet)}{took}{'' if rank is None else last}",
             explanation=EXPLANATION,
             fix=FIX,
-            evidence={"quiet_s": quiet, "update_s": case.update_us / 1e6, "rank": rank},
+            evidence={"quiet_s": quiet, "update_s": update_s, "rank": rank},
             figure="scale",
         )
 
@@ -60,14 +62,6 @@ def _first(case: Case) -> tuple[int | None, int]:
             stopped.append(min(lasts))
     step, rank = min(stopped, default=(-1, None))
     return rank, step
-
-
-def _stopped(rank: int | None, step: int) -> str:
-    return "" if rank is None else f"; rank {rank} was the first to stop, after step {count(step)}"
-
-
-def _beside(update_s: float) -> str:
-    return f"; a step took {_duration(update_s)}" if update_s > 0 else ""
 
 
 def _duration(seconds: float) -> str:

@@ -12,7 +12,7 @@ from ampmon.numerics.sampling_error import RUN
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.fixes import LAYER_IN_FP32
-from ampmon_server.model.case import ParameterCase, ScalerCase
+from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import percent, plural
@@ -44,7 +44,8 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     looked, small, on_grid = (_sum(cells[name]) for name in ("looked", "subnormal", "on_grid"))
     judged = (on_grid >= ON_GRID_SHARE * looked) & (looked > 0)
     share = small / np.maximum(looked, 1)
-    low = _at_least(share, looked, scaler.parameters.numel * int(cells["n"].sum()))
+    of, samples = scaler.parameters, int(cells["n"].sum())
+    low = _at_least(share, looked, of.numel * samples)
     found = [
         place
         for place in np.flatnonzero(judged & (looked >= LEAST)).tolist()
@@ -52,7 +53,8 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     ]
     rest = judged.copy()
     rest[found] = False
-    elements = _elements(scaler.parameters, looked)[rest]
+    # As in the charts, the elements looked at stand for all of their parameter.
+    elements = sampling_error.elements_of(looked, of.numel, of.sample, samples)[rest]
     others = float((share[rest] * elements).sum() / max(elements.sum(), 1))
     if not found or not rest.any() or thresholds.subnormal.severity(others) is not None:
         return None
@@ -93,12 +95,6 @@ def _around(names: list[str]) -> str:
 def _sum(values: Ints) -> Ints:
     """The sum over the samples, [parameters]."""
     return np.asarray(values.reshape(len(values), -1).sum(0), np.int64)
-
-
-def _elements(parameters: ParameterCase, looked: Ints) -> Ints:
-    """How many elements those looked at stand for, as in the charts, [parameters]."""
-    samples = int(parameters.cells[-NEWEST:]["n"].sum())
-    return sampling_error.elements_of(looked, parameters.numel, parameters.sample, samples)
 
 
 def _at_least(share: Floats, looked: Ints, all_of: Ints) -> Floats:

@@ -7,7 +7,6 @@ from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.fixes import RESTART
 from ampmon_server.analysis.diagnosis.rules.subnormal import cost
 from ampmon_server.analysis.diagnosis.underflow import (
-    MeasuredUnderflow,
     bits_to_cure,
     is_climbing,
     is_past_growth,
@@ -47,14 +46,23 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     bits = bits_to_cure(seen, thresholds)
     if bits is None or is_climbing(scaler, seen, thresholds):
         return None
+    takes, interval = updates_to_grow(scaler, bits), scaler.policy.growth_interval
+    when = "never grows" if takes >= NEVER else f"needs at least {count(int(takes))} steps to grow"
+    tries = PAST if is_past_growth(scaler) else TRIES
     return Finding(
         rule="slow_growth",
         severity=severity,
-        title=_title(scaler, seen, bits),
-        explanation=_explanation(scaler, seen, bits),
+        title=f"{percent(seen.share)} of the gradient values are subnormal: the scale is {power_of_two(seen.scale)}, "
+        f"{plural(bits, 'doubling')} too small, and {when}",
+        explanation=EXPLANATION.format(
+            share=percent(seen.share),
+            times=count(2**bits),
+            tries=tries.format(interval=count(interval)),
+            cost=cost(seen),
+        ),
         fix=FIX.format(
             init_scale=in_code(seen.scale * 2.0**bits),
-            growth_interval=faster(scaler.policy.growth_interval, bits, thresholds.growth_patience),
+            growth_interval=faster(interval, bits, thresholds.growth_patience),
         ),
         first_step=seen.first_step,
         last_step=seen.last_step,
@@ -62,7 +70,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
             "share": seen.share,
             "low": seen.low,
             "bits": bits,
-            "growth_interval": scaler.policy.growth_interval,
+            "growth_interval": interval,
         },
         figure="underflow",
     )
@@ -71,22 +79,3 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
 def faster(interval: int, bits: int, patience: int) -> int:
     """Return the growth_interval for ``bits`` doublings within ``patience`` updates, at least 100: one skip in 100."""
     return min(interval or NEVER, max(100, patience // bits))
-
-
-def _title(scaler: ScalerCase, seen: MeasuredUnderflow, bits: int) -> str:
-    takes = updates_to_grow(scaler, bits)
-    when = "never grows" if takes >= NEVER else f"needs at least {count(int(takes))} steps to grow"
-    return (
-        f"{percent(seen.share)} of the gradient values are subnormal: the scale is {power_of_two(seen.scale)}, "
-        f"{plural(bits, 'doubling')} too small, and {when}"
-    )
-
-
-def _explanation(scaler: ScalerCase, seen: MeasuredUnderflow, bits: int) -> str:
-    tries = PAST if is_past_growth(scaler) else TRIES
-    return EXPLANATION.format(
-        share=percent(seen.share),
-        times=count(2**bits),
-        tries=tries.format(interval=count(scaler.policy.growth_interval)),
-        cost=cost(seen),
-    )
