@@ -41,6 +41,9 @@ SOME = settings(max_examples=settings().max_examples // 2)
 
 START = 1_700_000_000_000_000
 
+OWN_AXIS = {"activations", "histogram", "whatif"}
+"""The charts with their own x axis. All others are along the run."""
+
 
 def updates(
     scales: list[float],

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, note
 
 import made_series as made
-from ampmon_server.charts import FIGURES, OWN_AXIS, Source, View, resolve
+from ampmon_server.charts import FIGURES, Source, View, resolve
 from ampmon_server.charts.compared import COMPARED
 from ampmon_server.charts.parts.layout import MARGIN_LEFT, MARGIN_RIGHT
 from ampmon_server.charts.parts.source import Position
@@ -26,7 +26,7 @@ from shared_roles import GROUNDS, ROLES, SHARED, named
 
 
 POINTS_MAX = 8
-BY_STEP = [name for name in FIGURES if name not in OWN_AXIS]
+BY_STEP = [name for name in FIGURES if name not in made.OWN_AXIS]
 
 
 def drawn(source: Source, view: View) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import made_series as made
-from ampmon_server.charts import FIGURES, OWN_AXIS, Source, View
+from ampmon_server.charts import FIGURES, Source, View
 from ampmon_server.charts.parts.window import cut
 
 
 HOLE = (40, 60)
 """Steps from the first up to, but not including, the second have no record."""
 
-BY_STEP = [name for name in FIGURES if name not in OWN_AXIS]
+BY_STEP = [name for name in FIGURES if name not in made.OWN_AXIS]
 
 
 def holed(*holes: tuple[int, int], last: int = 100, every: int = 5) -> Source:

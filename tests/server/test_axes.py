@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 import made_series as made
-from ampmon_server.charts import FIGURES, OWN_AXIS, Source, View
+from ampmon_server.charts import FIGURES, Source, View
 from ampmon_server.model.aggregates.gradients import empty
 from ampmon_server.model.series import UserSteps
 from ampmon_server.queries import comparing
@@ -151,7 +151,7 @@ def test_every_chart_can_be_drawn_by_own_steps(app: FastAPI, client: TestClient)
     assert scale["layout"]["xaxis"]["title"]["text"] == "logged step"
     heatmap = client.get(f"/api/v1/runs/{told.run_id}/figures/parameters?x=user").json()
     assert "logged step %{x:,.4~f}: " in heatmap["data"][0]["hovertemplate"]
-    for name in set(FIGURES) - OWN_AXIS - {"scalars", "parameter"}:
+    for name in set(FIGURES) - made.OWN_AXIS - {"scalars", "parameter"}:
         layout = client.get(f"/api/v1/runs/{silent.run_id}/figures/{name}?x=user").json()["layout"]
         assert "No logged step" in layout["meta"]["empty"]
 

@@ -37,12 +37,8 @@ FIGURES: Mapping[str, Chart] = _declared()
 RUN_FIGURES = tuple(name for name, chart in FIGURES.items() if not chart.parameter)
 """The charts that need no chosen parameter, from top to bottom."""
 
-OWN_AXIS = frozenset(name for name, chart in FIGURES.items() if chart.own_axis)
-"""The charts with their own x axis. All others are along the run."""
-
 __all__ = [
     "FIGURES",
-    "OWN_AXIS",
     "PANELS_MAX",
     "RUN_FIGURES",
     "Chart",

@@ -50,7 +50,6 @@ _LINE = "GradScaler(model=model, monitor=ampmon.Config(activations=100))"
     reads="modules",
     tab="activations",
     sampled=True,
-    own_axis=True,
     definitions={
         "activation gradient": "The gradient of a module's fp16 output, still multiplied by the loss scale. It is "
         "computed in fp16, so it underflows and overflows before the weights' gradients show "

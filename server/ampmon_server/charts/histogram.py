@@ -62,7 +62,6 @@ class _Bar:
     tab="gradients",
     choices=("parameter", "format"),
     sampled=True,
-    own_axis=True,
     parameter=True,
     definitions={
         "magnitude": "A bar at 2ᵏ counts elements of the scaled gradient from 2ᵏ up to 2ᵏ⁺¹. Doubling the scale "

@@ -82,7 +82,6 @@ LOSSES = (
     tab="whatif",
     choices=("format", "parameter", "whatif_scale"),
     sampled=True,
-    own_axis=True,
     definitions={
         "flushed to zero": "Values so small that the format turns them into zero. Values that are zero at any scale "
         "are not counted, as far as the run can tell them apart.",

@@ -42,8 +42,7 @@ class Chart:
     ``draw`` gets only windows with what it ``needs``. ``order`` places the chart among the others of a report, a
     notebook or a tab, the lowest first. The page shows it in a ``tab``, unless it has its own place for it.
     ``choices`` are the query parameters with which the reader can change it. A ``sampled`` chart changes only with a
-    sample, so a growing run redraws it less often. ``own_axis``: its x axis is not the run's. ``parameter``: it is
-    drawn only for a chosen parameter.
+    sample, so a growing run redraws it less often. ``parameter``: it is drawn only for a chosen parameter.
     """
 
     draw: Draw
@@ -55,7 +54,6 @@ class Chart:
     tab: Tab | None = None
     choices: tuple[str, ...] = ()
     sampled: bool = False
-    own_axis: bool = False
     parameter: bool = False
 
     def __call__(self, source: Source, view: View) -> Figure:
