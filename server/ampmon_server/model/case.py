@@ -21,9 +21,6 @@ SKIPS = 1000
 CULPRITS = 16
 """How many culprits of a skip are given, the first to overflow first."""
 
-SAMPLES = 2000
-"""Maximum number of sampled updates given one by one."""
-
 
 LOST = "not_finite"
 """Value of `Skip.loss` for a loss that was inf or NaN before it was scaled."""
@@ -114,9 +111,9 @@ class ScalerCase:
     ``updates`` and ``gradients`` cover the whole run in a few hundred cells. ``first`` and ``recent`` are its first and
     newest `RECENT` updates, a cell each; they may overlap. Of a pruned run, ``first`` has cells of 16 and more updates,
     and ``recent`` only those that are still held one by one. ``samples`` are the newest samples and those next to
-    changes of the scale, at most `SAMPLES`. ``skips`` are the newest ledger rows, newest first, without superseded
-    rows. ``ranks`` are each rank's own newest updates in the newest start, if that has several ranks.
-    ``growth_tracker`` is its value after the newest update, None if there is no update.
+    changes of the scale. ``skips`` are the newest ledger rows, newest first, without superseded rows. ``ranks`` are
+    each rank's own newest updates in the newest start, if that has several ranks. ``growth_tracker`` is its value after
+    the newest update, None if there is no update.
     """
 
     name: str

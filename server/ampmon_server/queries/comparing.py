@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import orjson
@@ -33,7 +33,6 @@ from ampmon_server.store.runs.runs import Identity
 
 
 T = TypeVar("T")
-Axis = Literal["step", "time", "user"]
 SCALARS_MAX = 4
 """The newest and the least value are shown for at most this many logged names."""
 

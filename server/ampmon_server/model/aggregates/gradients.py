@@ -118,10 +118,8 @@ def _fill(cells: Cells, side: Side, of: Totals) -> None:
     step, time = cells["first"][rows], cells["time_first"][rows]
     shares = _shares(of)
     low, high = of.interval()
-    fields = {
-        name: getattr(of, name) for name in ("zeros", "inf", "nan", "sum_squares", "histogram")
-    }
-    fields |= {name: getattr(of, name) for name in ("parameters", "elements", "looked")}
+    copied = ("zeros", "inf", "nan", "sum_squares", "histogram", "parameters", "elements", "looked")
+    fields = {name: getattr(of, name) for name in copied}
     fields |= dict.fromkeys(("first", "last"), step)
     fields |= dict.fromkeys(("first_time", "last_time"), time)
     fields |= dict.fromkeys(("first_share", "last_share", "min", "max"), shares)
