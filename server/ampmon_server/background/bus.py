@@ -97,8 +97,6 @@ class Bus:
             listener = BusListener(self, None if runs is None else frozenset(runs), self._delivered)
             self._listeners.add(listener)
             self._occupied.set()
-            if self.closed:
-                listener.end()
         return listener
 
     def forget(self, listener: BusListener) -> None:
@@ -114,7 +112,7 @@ class Bus:
             self.closed = True
             self._occupied.set()
             for listener in self._listeners:
-                listener.end()
+                listener.wake()
 
     def wait_for_listeners(self, timeout_s: float) -> bool:
         """Block until there is a listener or the bus closes. Return False on timeout."""
@@ -139,7 +137,6 @@ class BusListener:
         self._heard = heard
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
-        self._ended = False
 
     def __enter__(self) -> BusListener:
         return self
@@ -155,16 +152,12 @@ class BusListener:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._woken.set)
 
-    def end(self) -> None:
-        self._ended = True
-        self.wake()
-
     async def advances(self, quiet_s: float = QUIET_S) -> AsyncIterator[list[Advance]]:
         """Yield new advances, at most twenty times a second, until the bus closes.
 
         Yields an empty list after ``quiet_s`` without one.
         """
-        while not self._ended:
+        while not self._bus.closed:
             self._woken.clear()
             self._heard, news = self._bus.since(self._heard, self)
             if not news:
