@@ -157,17 +157,14 @@ def _tokens(settings: Settings, token: str | None, *, at_home: bool) -> list[str
     """
     if token and not settings.token_file and not at_home:
         return [token]
-    file = settings.token_file or settings.data_directory / "token"
     found = [token] if token and not settings.token_file else []
     try:
-        return [held_token(settings), *found]
-    except (OSError, ValueError) as error:
-        if found:
-            return found
-        why = error.strerror if isinstance(error, OSError) else "not a token"
-        raise ClientError(
-            f"{file}: {why}; start `ampmon serve`, name its --data-dir, or set AMPMON_TOKEN"
-        ) from None
+        advice = "start `ampmon serve`, name its --data-dir, or set AMPMON_TOKEN"
+        return [held_token(settings, advice), *found]
+    except ClientError:
+        if not found:
+            raise
+        return found
 
 
 def _expiry(typed: str | None) -> int | None:

@@ -75,24 +75,22 @@ def running(settings: Settings, options: RunOptions) -> str | None:
     return url
 
 
-def held_token(settings: Settings) -> str:
-    """Read the named token file, whoever owns it, or else the data directory's own. Raises OSError and ValueError."""
-    named = settings.token_file
-    held = private.read(settings.data_directory / "token") if named is None else named.read_bytes()
-    return held.decode("ascii").strip()
+def held_token(settings: Settings, advice: str) -> str:
+    """Read the named token file, whoever owns it, or else the data directory's own. Raises ClientError with advice."""
+    named, own = settings.token_file, settings.data_directory / "token"
+    try:
+        held = private.read(own) if named is None else named.read_bytes()
+        return held.decode("ascii").strip()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a token"
+        raise ClientError(f"{named or own}: {why}; {advice}") from None
 
 
 def _token(settings: Settings, options: RunOptions) -> str:
     if settings.token_file is None and options.token:
         return options.token
-    file = settings.token_file or settings.data_directory / "token"
-    try:
-        return held_token(settings)
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not a token"
-        raise ClientError(
-            f"{file}: {why}; name the server's --data-dir or --token-file, or set AMPMON_TOKEN"
-        ) from None
+    advice = "name the server's --data-dir or --token-file, or set AMPMON_TOKEN"
+    return held_token(settings, advice)
 
 
 # -- what a command names ----------------------------------------------------------------------------------------------
