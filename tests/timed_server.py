@@ -79,7 +79,7 @@ def serving(settings: Settings, crowd: WaitingConnections | None = None) -> Iter
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         ready = threading.Event()
         process = ServerProcess(
-            create_app(settings, service), ready=ready.set, timers=timers, crowd=crowd
+            create_app(settings, service), ready=ready.set, later=timers.call_later, crowd=crowd
         )
         thread = threading.Thread(target=process.run, args=([listener],), daemon=True)
         thread.start()

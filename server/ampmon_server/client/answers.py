@@ -100,7 +100,6 @@ class SimulationAnswer(msgspec.Struct, frozen=True, kw_only=True):
     policy: SettingAnswer
     skips: SkipsAnswer
     scales: tuple[SpentAnswer, ...] = ()
-    zero_fraction: float | None = None
     subnormal_fraction: float | None = None
     ended: str | None = None
     words: str = ""

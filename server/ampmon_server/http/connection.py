@@ -6,7 +6,7 @@ import asyncio
 import math
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -51,11 +51,8 @@ WAITING_MAX = 4096
 """Maximum connections of a process that wait for their clients. Each may hold a head's bytes in memory."""
 
 
-class Timers(Protocol):
-    """Schedules calls. An asyncio event loop does so by the real clock."""
-
-    def call_later(self, seconds: float, callback: Callable[[], None], /) -> Any:
-        """Call ``callback`` on the event loop after ``seconds``, unless the result's `cancel` is called before."""
+Later: TypeAlias = Callable[[float, Callable[[], None]], Any]
+"""Calls a function after some seconds, unless the result's `cancel` is called before. An event loop's `call_later`."""
 
 
 class WaitingConnections:
@@ -89,7 +86,7 @@ class Connection(H11Protocol):
     """Closes at once if ``proxies`` do not admit the client, and after a timeout if the client is too slow.
 
     uvicorn itself has no timeout for a head, for the rest of a body that was answered early, or for a response that the
-    client does not read. Tests pass ``timers`` to move time by hand.
+    client does not read. Tests pass ``later`` to move time by hand.
     """
 
     def __init__(
@@ -98,17 +95,17 @@ class Connection(H11Protocol):
         proxies: Proxies,
         settings: Settings,
         crowd: WaitingConnections,
-        timers: Timers | None = None,
+        later: Later | None = None,
         **more: Any,
     ) -> None:
         super().__init__(*given, **more)
         self._proxies = proxies
         self._crowd = crowd
         self._begun = False
-        timers = timers or self.loop
-        self._head = _Deadline(timers, settings.head_seconds_max, self._lose_patience)
-        self._rest = _Deadline(timers, settings.body_seconds_max, self._abort)
-        self._reading = _Deadline(timers, settings.unread_seconds_max, self._abort_unless_read)
+        later = later or self.loop.call_later
+        self._head = _Deadline(later, settings.head_seconds_max, self._lose_patience)
+        self._rest = _Deadline(later, settings.body_seconds_max, self._abort)
+        self._reading = _Deadline(later, settings.unread_seconds_max, self._abort_unless_read)
         self._unread = math.inf
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -206,13 +203,13 @@ class Connection(H11Protocol):
 class _Deadline:
     """Calls ``then`` after ``seconds``, unless it ends before. To begin again while it runs changes nothing."""
 
-    def __init__(self, timers: Timers, seconds: float, then: Callable[[], None]) -> None:
-        self._timers, self._seconds, self._then = timers, seconds, then
+    def __init__(self, later: Later, seconds: float, then: Callable[[], None]) -> None:
+        self._later, self._seconds, self._then = later, seconds, then
         self._timer: Any = None
 
     def begin(self) -> None:
         if self._timer is None:
-            self._timer = self._timers.call_later(self._seconds, self._over)
+            self._timer = self._later(self._seconds, self._over)
 
     def end(self) -> None:
         if self._timer is not None:

@@ -25,7 +25,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ampmon_server.http.auth.proxies import Proxies
-from ampmon_server.http.connection import HEAD_BYTES_MAX, Connection, Timers, WaitingConnections
+from ampmon_server.http.connection import HEAD_BYTES_MAX, Connection, Later, WaitingConnections
 from ampmon_server.http.problems import problem
 from ampmon_server.http.service import Service
 
@@ -45,13 +45,13 @@ _log = logging.getLogger(__name__)
 
 
 class ServerProcess(uvicorn.Server):
-    """Serves the app of an open service. Calls ``ready`` once it listens. Connections get ``timers`` and ``crowd``."""
+    """Serves the app of an open service. Calls ``ready`` once it listens. Connections get ``later`` and ``crowd``."""
 
     def __init__(
         self,
         app: FastAPI,
         ready: Callable[[], None] | None = None,
-        timers: Timers | None = None,
+        later: Later | None = None,
         crowd: WaitingConnections | None = None,
     ) -> None:
         service: Service = app.state.service
@@ -64,7 +64,7 @@ class ServerProcess(uvicorn.Server):
                     proxies=Proxies(settings.behind_proxy),
                     settings=settings,
                     crowd=crowd or WaitingConnections(),
-                    timers=timers,
+                    later=later,
                 ),
                 h11_max_incomplete_event_size=HEAD_BYTES_MAX,
                 proxy_headers=False,  # the guard decides which proxies to trust

@@ -33,7 +33,7 @@ NOTED_US = 60 * 1_000_000
 _log = logging.getLogger(__name__)
 
 
-class _Access:
+class _Credentials:
     """What is kept in ``store``, which may raise Busy.
 
     By ``clock``, the time of day, it expires. ``monotonic`` decides how long a lookup is cached. Both return seconds.
@@ -57,7 +57,7 @@ class _Access:
         return round(self._clock() * 1e6)
 
 
-class Tokens(_Access):
+class Tokens(_Credentials):
     """Creates, finds and revokes tokens. Safe to use from any thread, but find tokens from one event loop only.
 
     May raise Busy and, for tokens that this process has not seen before, TooManyAttempts.
@@ -182,7 +182,7 @@ def remember(among: dict[str, Kept], key: str, what: Kept) -> None:
     among[key] = what
 
 
-class Sessions(_Access):
+class Sessions(_Credentials):
     """Revokes sessions, of cookies or pages. Call `revoke` from any thread, `is_revoked` from one event loop."""
 
     def _begin(self) -> None:
@@ -217,7 +217,7 @@ LISTED_S = 2.0
 """Maximum age of the list of valid codes, in seconds."""
 
 
-class Logins(_Access):
+class Logins(_Credentials):
     """Unexpired login codes. The store holds only their digests. Safe to use from any thread."""
 
     def _begin(self) -> None:
