@@ -6,7 +6,7 @@ Findings lie on the run's row, where the list of runs and the next ingest acknow
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -36,8 +36,7 @@ RECENT_US = 24 * 3600 * 1_000_000
 LOOK_BACK_US = 2 * RECENT_US
 """`runs_to_judge` searches only runs that changed within this time. No pending alert waits longer."""
 
-_NAMES = ("state", "severity", "since", "fired", "resolved", "told", "acknowledged")
-_COLUMNS = (*_NAMES, "acknowledged_by")
+_COLUMNS = tuple(field.name for field in fields(Alert))
 
 Alerted: TypeAlias = dict[str, tuple[Alert, Found]]
 """The alerts of a run by rule, each with the last finding."""
