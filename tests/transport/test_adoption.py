@@ -23,7 +23,7 @@ from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.loop import Loop
 from ampmon.spool import Destination, claim, claimant_of, spools
 from ampmon.testing import ManualClock, MemoryTransport
-from ampmon_server.cli.orphan_senders import OrphanSenders
+from ampmon_server.cli.serve import orphan_senders
 from attempts import DEAD, Attempt, end_sender, seqs
 from draining import drain
 from recording_server import RecordingServer
@@ -306,7 +306,7 @@ def test_what_dead_processes_left_is_sent_while_a_server_runs(
     """While `ampmon serve` runs, it starts a sender for a spool whose process and sender are gone."""
     looks, find = list[Path](), sender.orphans
     monkeypatch.setattr(sender, "orphans", lambda path: (looks.append(path), find(path))[1])
-    with RecordingServer() as server, OrphanSenders(tmp_path, every_s=0.02):
+    with RecordingServer() as server, orphan_senders(tmp_path, every_s=0.02):
         wait_for(lambda: len(looks) > 2)
         assert not election.is_held(tmp_path)
         attempt = Attempt(tmp_path, url=server.url, process=DEAD)

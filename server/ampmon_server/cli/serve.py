@@ -11,12 +11,14 @@ import logging
 import os
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import partial
+from pathlib import Path
 
+from ampmon import sender
 from ampmon.errors import ConfigurationError
-from ampmon_server.cli.orphan_senders import OrphanSenders
 from ampmon_server.cli.serve_settings import settings_of
 from ampmon_server.cli.workers import Workers
 from ampmon_server.client.invitation import invitation
@@ -62,7 +64,7 @@ def _serve_alone(settings: Settings, listener: socket.socket, *, open_browser: b
         _reachable(service.logins, settings, listener, open_browser=open_browser) as announce,
     ):
         process = ServerProcess(create_app(settings, service), ready=announce)
-        with OrphanSenders(settings.data_directory):
+        with orphan_senders(settings.data_directory):
             process.run(sockets=[listener])
 
 
@@ -77,7 +79,7 @@ def _supervise(
         Workers(settings, listener, workers) as running,
     ):
         announce()
-        with OrphanSenders(settings.data_directory):
+        with orphan_senders(settings.data_directory):
             running.keep()
 
 
@@ -122,6 +124,37 @@ def _announce(place: str, link: str, opens: Callable[[], object] | None) -> None
 def _on_a_terminal() -> bool:
     """Whether output goes to a person's screen, and not to a file or log that others may read."""
     return sys.stdout is not None and sys.stdout.isatty()
+
+
+EVERY_S = 30.0
+_AT_MOST_S = 600.0
+
+
+@contextmanager
+def orphan_senders(directory: Path, every_s: float = EVERY_S) -> Iterator[None]:
+    """Start a sender for records that dead processes left in the data directory, if there are any; look every 30 s.
+
+    When a sender makes no progress, the next one starts later each time, after up to ten minutes.
+    """
+    stop = threading.Event()
+
+    def adopt() -> None:
+        pause_s = every_s
+        before: dict[str, int] = {}
+        while True:
+            left = sender.orphans(directory)
+            if left:
+                sender.ensure_running(directory)
+            pause_s = min(2 * pause_s, _AT_MOST_S) if left and left == before else every_s
+            before = left
+            if stop.wait(pause_s):
+                return
+
+    threading.Thread(target=adopt, name="ampmon-adopting", daemon=True).start()
+    try:
+        yield
+    finally:
+        stop.set()
 
 
 # -- the listening socket ----------------------------------------------------------------------------------------------
