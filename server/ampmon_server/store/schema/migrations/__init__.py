@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Dialect, MetaData, Table, inspect
+from sqlalchemy import Connection, Dialect, Table, inspect
 from sqlalchemy.schema import CreateIndex
 
 from ampmon_server.store.schema.tables import metadata
@@ -97,60 +97,81 @@ def differences(connection: Connection) -> list[str]:
 
     Other tables and indexes are ignored, because an administrator may have made them.
     """
-    found, there = MetaData(), set(inspect(connection).get_table_names())
-    found.reflect(connection, only=sorted(there & set(metadata.tables)))
-    return [
-        each for table in metadata.sorted_tables for each in _of_table(table, found, connection)
+    inspector = inspect(connection)
+    columns = inspector.get_multi_columns()
+    keys = inspector.get_multi_pk_constraint()
+    foreign = inspector.get_multi_foreign_keys()
+    indexes = inspector.get_multi_indexes()
+    found = []
+    for table in metadata.sorted_tables:
+        place = (None, table.name)
+        if place not in columns:
+            found.append(f"table {table.name} is missing")
+            continue
+        kind = connection.dialect
+        has = _columns(columns[place], kind)
+        found += _compared(table, "column", has, _columns(_declared(table), kind))
+        found += _compared(table, "index", _indexes(indexes[place]), _wanted_indexes(table))
+        of_key = tuple(keys[place]["constrained_columns"])
+        if of_key != tuple(column.name for column in table.primary_key):
+            found.append(f"the primary key of {table.name} differs")
+        if sorted(map(_foreign, foreign[place])) != sorted(_wanted_foreign(table)):
+            found.append(f"the foreign keys of {table.name} differ")
+    return found
+
+
+def _compared(table: Table, what: str, has: _Part, wanted: _Part) -> list[str]:
+    of = f"of {table.name}"
+    missing = [_missing(what, name, table) for name in wanted if name not in has]
+    other = [
+        f"{what} {name} {of} differs"
+        for name in wanted
+        if has.get(name, wanted[name]) != wanted[name]
     ]
-
-
-def _of_table(wanted: Table, found: MetaData, connection: Connection) -> Iterator[str]:
-    name, kind = wanted.name, connection.dialect
-    table = found.tables.get(name)
-    if table is None:
-        yield f"table {name} is missing"
-        return
-    columns, wanted_columns = _columns(table, kind), _columns(wanted, kind)
-    yield from _compared(wanted, "column", columns, wanted_columns)
-    for each in columns.keys() - wanted_columns.keys():
-        yield f"column {each} of {name} does not belong to this version"
-    yield from _compared(wanted, "index", _indexes(table), _indexes(wanted))
-    if table.primary_key.columns.keys() != wanted.primary_key.columns.keys():
-        yield f"the primary key of {name} differs"
-    if _foreign(table) != _foreign(wanted):
-        yield f"the foreign keys of {name} differ"
-
-
-def _compared(table: Table, what: str, has: _Part, wanted: _Part) -> Iterator[str]:
-    yield from (_missing(what, name, table) for name in wanted if name not in has)
-    for name in wanted:
-        if has.get(name, wanted[name]) != wanted[name]:
-            yield f"{what} {name} of {table.name} differs"
+    beside = [
+        f"{what} {name} {of} does not belong to this version" for name in has if name not in wanted
+    ]
+    return missing + other + (beside if what == "column" else [])
 
 
 def _missing(what: str, name: str, table: Table) -> str:
     return f"{what} {name} of {table.name} is missing"
 
 
-def _columns(table: Table, dialect: Dialect) -> _Part:
+def _declared(table: Table) -> list[dict[str, Any]]:
+    return [
+        {"name": column.name, "type": column.type, "nullable": column.nullable}
+        for column in table.columns
+    ]
+
+
+def _columns(listed: Any, dialect: Dialect) -> _Part:
     return {
-        each.name: (each.type.compile(dialect=dialect), bool(each.nullable))
-        for each in table.columns
+        each["name"]: (each["type"].compile(dialect=dialect), bool(each["nullable"]))
+        for each in listed
     }
 
 
-def _indexes(table: Table) -> _Part:
+def _indexes(listed: Any) -> _Part:
+    return {each["name"]: (tuple(each["column_names"]), bool(each["unique"])) for each in listed}
+
+
+def _wanted_indexes(table: Table) -> _Part:
     return {
         str(index.name): (tuple(column.name for column in index.columns), bool(index.unique))
         for index in table.indexes
     }
 
 
-def _foreign(table: Table) -> set[tuple[Any, ...]]:
-    return {
-        (tuple(constraint.column_keys), constraint.elements[0].target_fullname)
+def _foreign(listed: Any) -> tuple[Any, ...]:
+    return tuple(listed["constrained_columns"]), listed["referred_table"]
+
+
+def _wanted_foreign(table: Table) -> list[tuple[Any, ...]]:
+    return [
+        (tuple(constraint.column_keys), constraint.referred_table.name)
         for constraint in table.foreign_key_constraints
-    }
+    ]
 
 
 def command_for(connection: Connection, difference: str) -> str | None:
