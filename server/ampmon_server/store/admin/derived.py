@@ -13,12 +13,13 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 import numpy as np
-from sqlalchemy import Connection, Table, bindparam, select
+from sqlalchemy import Connection, Table, select
 
 from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.store.engine import postgresql
 from ampmon_server.store.engine.errors import Damaged
-from ampmon_server.store.engine.rows import bound, fetch, insert_rows, key_is
+from ampmon_server.store.engine.numbers import INTEGER_MAX
+from ampmon_server.store.engine.rows import insert_rows
 from ampmon_server.store.pages import pyramid as levels
 from ampmon_server.store.pages.pyramid import BITS, TOP
 from ampmon_server.store.pages.ranges import Range
@@ -184,7 +185,7 @@ class _Comparison:
     def _chunks(self) -> list[int]:
         """The numbers of the level-4 cells that have pages or rows below them, in order."""
         bits = BITS * _CHUNK
-        found = set(self._pages(_CHUNK - 1, contents=False))
+        found = set(self._pages(_CHUNK - 1))
         step = self.series.following(0)
         while step is not None and step < self.series.edge:
             found.add(step >> bits)
@@ -244,22 +245,15 @@ class _Comparison:
             elif self.mending:
                 pyramid.drop(series.connection, series.key, level, {at})
 
-    def _pages(self, level: int, buckets: Range | None = None, *, contents: bool = True) -> _Pages:
-        table = self.series.pyramid.table
-        statement = select(table.c.bucket, *([table.c.data] if contents else [])).where(
-            key_is(table), table.c.level == bindparam("level")
-        )
-        wanted = {**bound(self.series.key), "level": level}
-        if buckets is not None:
-            statement = statement.where(table.c.bucket.between(*buckets))
-        rows = fetch(self.series.connection, statement.order_by(table.c.bucket), wanted)
-        return {bucket: self._cells(*data) for bucket, *data in rows}
-
-    def _cells(self, *data: bytes) -> Cells | None:
-        try:
-            return self.series.pyramid.unpack(data)
-        except Damaged:
-            return None
+    def _pages(self, level: int, buckets: Range = (0, INTEGER_MAX)) -> _Pages:
+        series = self.series
+        found: _Pages = {}
+        for bucket, data in series.pyramid.pages(series.connection, series.key, level, buckets):
+            try:
+                found[bucket] = series.pyramid.unpack([data])
+            except Damaged:
+                found[bucket] = None
+        return found
 
 
 def _same(one: Cells, other: Cells) -> bool:

@@ -37,6 +37,7 @@ _PLACED = text(
 _NODES = text(
     "SELECT nodename::text, nodeport, shouldhaveshards FROM pg_dist_node WHERE isactive AND noderole::text = 'primary'"
 )
+_EMPTYING = "SELECT truncate_local_data_after_distributing_table('{}')"
 _NOT_NEEDED = "Citus is optional: ampmon also works on a single PostgreSQL server"
 
 
@@ -72,7 +73,10 @@ class Distribution:
             with engine.reading(opened.engine) as connection:
                 _check_extension(connection, opened.name)
                 nodes = _nodes(connection, opened.name)
-                _check_node(connection, opened.name)
+                if not connection.scalar(text("SELECT citus_is_coordinator()")):
+                    raise Unusable(
+                        f"{opened.name} is a worker of its cluster: name the coordinator in --database-url"
+                    )
                 steps = _steps(connection)
             yield cls(opened.name, nodes, steps, opened)
 
@@ -124,12 +128,6 @@ def _nodes(connection: Connection, name: str) -> tuple[str, ...]:
     return holding
 
 
-def _check_node(connection: Connection, name: str) -> None:
-    """Raise Unusable unless this node is the coordinator."""
-    if not connection.scalar(text("SELECT citus_is_coordinator()")):
-        raise Unusable(f"{name} is a worker of its cluster: name the coordinator in --database-url")
-
-
 def _steps(connection: Connection) -> tuple[DistributionStep, ...]:
     """The remaining steps: place each table, then delete its rows on the coordinator.
 
@@ -148,7 +146,7 @@ def _steps(connection: Connection) -> tuple[DistributionStep, ...]:
     # A table can be emptied only after the tables that refer to it are placed.
     return (
         *(DistributionStep(table, _placing(table)) for table in left),
-        *(DistributionStep(table, _emptying(table)) for table in reversed(left)),
+        *(DistributionStep(table, _EMPTYING.format(table)) for table in reversed(left)),
     )
 
 
@@ -165,10 +163,6 @@ def _placing(table: str) -> str:
     # By default Citus would colocate it with a table of another program that has the same column type.
     beside = "none" if table == runs.name else runs.name
     return f"SELECT create_distributed_table('{table}', '{RUN}', colocate_with => '{beside}')"
-
-
-def _emptying(table: str) -> str:
-    return f"SELECT truncate_local_data_after_distributing_table('{table}')"
 
 
 def _failure(step: DistributionStep, error: DBAPIError, name: str) -> str:

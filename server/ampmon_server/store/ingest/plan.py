@@ -82,10 +82,6 @@ class ModuleActivations:
         maker = min(int(in_backward[-1]) + 1, len(self.statistics) - 1)
         return "backward", int(self.statistics.parameters[maker])
 
-    def sample(self, step: int, update: wire.Update) -> Sample:
-        beside = {"elements": self.elements, "forward": self.forward}
-        return Sample(step, update.time, update.scale, self.statistics, beside)
-
 
 @dataclass(slots=True)
 class StreamBatch:
@@ -326,7 +322,9 @@ class RowMaker:
         """Return the sampled activations of an update. Raises BadBatch for modules that are not in the header."""
         greatest = int(activations.statistics.parameters.max(initial=-1))
         self._check_module(greatest, f"records[{place}].activations.gradients.parameters")
-        return activations.sample(self.attempt.origin + update.ordinal, update)
+        step = self.attempt.origin + update.ordinal
+        beside = {"elements": activations.elements, "forward": activations.forward}
+        return Sample(step, update.time, update.scale, activations.statistics, beside)
 
     def _check_module(self, index: int, field: str) -> None:
         count = self.stream.header.module_count
@@ -365,6 +363,5 @@ def _scalars(logged: Sequence[Row]) -> ScalarRows:
 
 def _cause(culprits: Sequence[wire.Culprit]) -> str:
     """What the culprits' gradients contain: inf, nan or both; ``unknown`` if neither was found."""
-    inf = any(culprit.inf for culprit in culprits)
-    nan = any(culprit.nan for culprit in culprits)
-    return "inf+nan" if inf and nan else "inf" if inf else "nan" if nan else "unknown"
+    found = [kind for kind in ("inf", "nan") if any(getattr(each, kind) for each in culprits)]
+    return "+".join(found) or "unknown"

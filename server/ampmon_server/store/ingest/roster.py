@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 from uuid import UUID
 
@@ -84,15 +84,9 @@ class Remembered:
     def at(self, version: int) -> Remembered:
         """Return itself, emptied if it is of another version."""
         if version != self.version:
-            for each in (
-                self.attempts,
-                self.streams,
-                self.complete,
-                self.headers,
-                self.newest,
-                self.tails,
-            ):
-                each.clear()
+            for each in fields(self):
+                if each.name != "version":
+                    getattr(self, each.name).clear()
         return self
 
     @property

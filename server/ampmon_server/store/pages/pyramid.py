@@ -27,6 +27,7 @@ from sqlalchemy import (
 
 from ampmon_server.model.aggregates.merging import Cells, Layout, starts_of
 from ampmon_server.store.engine.errors import Damaged
+from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.engine.rows import Key, bound, fetch, key_is
 from ampmon_server.store.pages.packing import compress, decompress
 from ampmon_server.store.pages.ranges import Range
@@ -89,12 +90,17 @@ class Pyramid:
 
     def read(self, connection: Connection, key: Key, level: int, within: Range) -> Cells:
         """The cells of ``level`` whose number is in ``within``, both ends included."""
-        wanted = bound(key) | {"level": level}
-        wanted |= {"low": within[0] >> BITS, "high": within[1] >> BITS}
-        pages = fetch(connection, _reading(self.table), wanted)
-        cells = self.unpack(data for (data,) in pages)
+        pages = self.pages(connection, key, level, (within[0] >> BITS, within[1] >> BITS))
+        cells = self.unpack(data for _, data in pages)
         left, right = np.searchsorted(cells["first"] >> BITS * level, [within[0], within[1] + 1])
         return cells[left:right]
+
+    def pages(
+        self, connection: Connection, key: Key, level: int, buckets: Range = (0, INTEGER_MAX)
+    ) -> list[tuple[Any, ...]]:
+        """The buckets and packed cells of the pages of ``level`` in these ``buckets``, both included, in order."""
+        wanted = {"level": level, "low": buckets[0], "high": buckets[1]}
+        return fetch(connection, _reading(self.table), bound(key) | wanted)
 
     def touched(self, connection: Connection, key: Key, within: Range) -> dict[int, Cells]:
         """By level, the cells of all pages that contain a cell of ``within`` or one above it."""
@@ -157,5 +163,7 @@ def _touching(table: Table) -> Select[Any]:
 def _reading(table: Table) -> Select[Any]:
     of = table.c
     within = of.bucket.between(bindparam("low"), bindparam("high"))
-    statement = select(of.data).where(key_is(table), of.level == bindparam("level"), within)
+    statement = select(of.bucket, of.data).where(
+        key_is(table), of.level == bindparam("level"), within
+    )
     return statement.order_by(of.bucket)

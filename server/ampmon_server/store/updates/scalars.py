@@ -202,6 +202,8 @@ def _current(connection: Connection, source: StreamSource, rows: Rows) -> Rows:
 def summaries(connection: Connection, source: StreamSource) -> dict[str, Cells]:
     """All values of each name as one cell, [1]. Names without values are left out."""
     newest = fetch(connection, _READING_NEWEST, source.bound)
+    if not newest:
+        return {}
     rolled: dict[str, list[bytes]] = {name: [] for name, _, _ in newest}
     for name, data in fetch(connection, _READING_TOPS, {**source.bound, "names": list(rolled)}):
         rolled[name].append(data)
