@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Table, select
 
 from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.store.engine import postgresql
-from ampmon_server.store.engine.errors import Damaged
+from ampmon_server.store.engine.errors import Damaged, NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.engine.rows import insert_rows
 from ampmon_server.store.pages import pyramid as levels
@@ -74,11 +74,10 @@ def defects(connection: Connection, run_id: bytes, *, mending: bool = False) -> 
 def unsound(connection: Connection, run_id: UUID) -> Defect | None:
     """Return the first defect in the cells of a run, or None if they are sound or the run is deleted."""
     postgresql.lift_timeouts(connection)
-    runs = tables.runs.c
-    kept = select(runs.run_id).where(runs.run_id == run_id.bytes, runs.deleted == 0)
-    if connection.scalar(kept) is None:
+    try:
+        first = next(defects(connection, run_id.bytes), None)
+    except NotFound:
         return None
-    first = next(defects(connection, run_id.bytes), None)
     return None if first is None else first.of_run(run_id)
 
 

@@ -159,17 +159,13 @@ class Stack:
         return Stack(self.parameters, {name: each[rows] for name, each in self.columns.items()})
 
     def samples(self) -> list[Sample]:
-        columns = dict(self.columns)
-        heads = zip(*(columns.pop(name).tolist() for name in _HEADS), strict=True)
-        known = zip(*(columns.pop(name) for name in _STATISTICS), strict=True)
-        return [
-            Sample(
-                *(step, time, scale),
-                Statistics(self.parameters, **dict(zip(_STATISTICS, row, strict=True))),
-                {name: each[place] for name, each in columns.items()},
-            )
-            for place, ((step, time, scale), row) in enumerate(zip(heads, known, strict=True))
-        ]
+        return [self._sample(row) for row in range(len(self))]
+
+    def _sample(self, row: int) -> Sample:
+        columns = {name: each[row] for name, each in self.columns.items()}
+        step, time, scale = (columns.pop(name).item() for name in _HEADS)
+        known = {name: columns.pop(name) for name in _STATISTICS}
+        return Sample(step, time, scale, Statistics(self.parameters, **known), columns)
 
 
 def regrouped(stacks: Sequence[Stack], most: int) -> list[Stack]:

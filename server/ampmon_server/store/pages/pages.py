@@ -135,9 +135,6 @@ class PagedSeries:
     summarize: Callable[[Rows], tuple[Any, ...]]
     replaces: bool = False
 
-    def row(self, key: Key, number: int, rows: Rows) -> tuple[Any, ...]:
-        return (*key, number, *self.summarize(rows), pack(rows))
-
     def put(
         self, connection: Connection, new: Mapping[Key, Rows], tails: Tails | None = None
     ) -> int:
@@ -153,7 +150,7 @@ class PagedSeries:
                 before = held.get(number, rows[:0])
                 after = merged(before, some, replace=self.replaces)
                 added += _steps(after) - _steps(before)
-                pages.append(self.row(key, number, after))
+                pages.append((*key, number, *self.summarize(after), pack(after)))
                 if number >= tails[key].number:
                     tails[key] = NewestPage(number, after)
         insert_rows(connection, self.table, pages, replace=True)

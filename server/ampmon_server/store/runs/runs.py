@@ -293,7 +293,7 @@ def mark_deleted(connection: Connection, run_id: UUID) -> Advance:
 
     The run's data is no longer visible, but still has to be removed: see `store.admin.prune`.
     """
-    row = find(connection, run_id, held=True)
+    moved = move_on(connection, run_id, now_us())
     connection.execute(
         update(runs)
         .where(runs.c.run_id == run_id.bytes)
@@ -301,8 +301,6 @@ def mark_deleted(connection: Connection, run_id: UUID) -> Advance:
             deleted=1,
             firing=0,
             alerts_due=None,
-            version=row.version + 1,
-            changed=now_us(),
             name="",
             project="",
             owner="",
@@ -312,4 +310,4 @@ def mark_deleted(connection: Connection, run_id: UUID) -> Advance:
     )
     outbox.forget(connection, run_id.bytes)
     mutes.forget(connection, run_id.bytes)
-    return Advance(run_id, row.version + 1, row.last_step)
+    return moved

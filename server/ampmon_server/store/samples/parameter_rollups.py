@@ -73,7 +73,6 @@ class StreamSamples:
 
     @property
     def series(self) -> WindowedSeries:
-        of = self.connection, gradient_blocks, self.source.run_id
         return WindowedSeries(
             self.connection,
             self.pyramid,
@@ -81,7 +80,7 @@ class StreamSamples:
             self.rows,
             self.source.samples_from,
             self.source.edge,
-            partial(next_step, *of, [self.source.number]),
+            partial(next_step, self.connection, gradient_blocks, [self.source]),
             few=min(FEW, VALUES_MAX // max(len(self.names), 1)),
         )
 

@@ -80,13 +80,15 @@ def reading(table: Table, overlaid: bool, cut: bool = False) -> Select[Any]:
 
 
 def next_step(
-    connection: Connection, table: Table, run_id: bytes, streams: Sequence[int], step: int
+    connection: Connection, table: Table, sources: Sequence[StreamSource], step: int
 ) -> int | None:
-    """The first step at or after ``step`` at which one of the ``streams`` may have a sample in ``table``."""
+    """The first step at or after ``step`` at which one of the ``sources`` may have a sample in ``table``."""
     of = table.c
     found: int | None = connection.scalar(
         select(func.min(of.first_step)).where(
-            of.run_id == run_id, of.stream.in_(streams), of.last_step >= step
+            of.run_id == sources[0].run_id,
+            of.stream.in_([source.number for source in sources]),
+            of.last_step >= step,
         )
     )
     return None if found is None else max(found, step)
@@ -275,7 +277,7 @@ def note(
     if changed:
         series(connection, scaler).refresh(change.first, change.last, before)
     elif scaler.edge > before and any(source.sampled for source in scaler.sampled):
-        first = _following(connection, scaler, before)
+        first = next_step(connection, gradient_totals, scaler.sampled, before)
         if first is not None and first < scaler.edge:
             series(connection, scaler).roll_up(before, scaler.edge - 1)
 
@@ -301,11 +303,6 @@ def _is_last(
     return any(source.number == stream.number for source in scaler.sampled)
 
 
-def _following(connection: Connection, scaler: Scaler, step: int) -> int | None:
-    numbers = [source.number for source in scaler.sampled]
-    return next_step(connection, gradient_totals, scaler.run_id, numbers, step)
-
-
 def series(connection: Connection, scaler: Scaler) -> WindowedSeries:
     """A scaler's samples. The scaler must have a stream."""
     return WindowedSeries(
@@ -315,7 +312,7 @@ def series(connection: Connection, scaler: Scaler) -> WindowedSeries:
         partial(read_cells, connection, scaler),
         scaler.samples_from,
         scaler.edge,
-        partial(_following, connection, scaler),
+        partial(next_step, connection, gradient_totals, scaler.sampled),
     )
 
 
