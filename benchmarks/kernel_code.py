@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ampmon.probe.gpu import compiler
+from benchmarks import report
 
 
 RESULTS = Path(__file__).parent / "results" / "kernels.md"
@@ -83,6 +84,9 @@ class Usage(NamedTuple):
     registers: int
     spilled: int
 
+    def __str__(self) -> str:
+        return f"{self.registers} + {self.spilled} B" if self.spilled else f"{self.registers}"
+
 
 def usage(kernel: Any) -> Usage:
     """The usage that the assembler reports for a compiled kernel."""
@@ -114,17 +118,12 @@ def table(gpus: tuple[str, ...] = GPUS) -> str:
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
         made = {gpu: [pool.submit(_of, gpu, number) for number in numbers] for gpu in gpus}
         used = {gpu: [each.result() for each in row] for gpu, row in made.items()}
-    lines = [
-        f"| variant | {' | '.join(gpus)} |",
-        f"| --- |{' --- |' * len(gpus)}",
-    ]
-    for number, variant in enumerate(variants()):
-        cells = [
-            f"{each.registers}" + (f" + {each.spilled} B" if each.spilled else "")
-            for each in (used[gpu][number] for gpu in gpus)
+    return report.table(
+        [
+            {"variant": variant, **{gpu: str(used[gpu][number]) for gpu in gpus}}
+            for number, variant in enumerate(variants())
         ]
-        lines.append(f"| {variant} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    )
 
 
 def main() -> None:

@@ -26,7 +26,8 @@ from ampmon.probe import host
 from ampmon_server.demo.model import ModelSize
 from benchmarks import given, networks, peers
 from benchmarks.given import SCALER, GivenGradients, iteration
-from benchmarks.paired import NO_RATIO, Work, ratio, take_turns
+from benchmarks.paired import Work, ratio, take_turns
+from benchmarks.report import filled
 
 
 ROUNDS = 7
@@ -180,10 +181,14 @@ def compare(
         works |= {_without(name): way.unwatched for name, way in ways.items()}
         turns = {way: tool.turns for name, tool in tools.items() for way in (name, _without(name))}
         times = take_turns(works, rounds, "gradients, beside others", turns)
-    return [
-        _row(name, tool, ways[name], times) if name in ways else _no_row(name, notes[name])
-        for name, tool in tools.items()
-    ]
+    return filled(
+        [
+            _row(name, tool, ways[name], times)
+            if name in ways
+            else {"what": name, "note": notes[name]}
+            for name, tool in tools.items()
+        ]
+    )
 
 
 def _without(name: str) -> str:
@@ -201,8 +206,3 @@ def _row(name: str, tool: Tool, way: Way, times: dict[str, list[float]]) -> dict
         **ratio(added, times[CONTROL]).row(tool.bar),
         "note": "",
     }
-
-
-def _no_row(name: str, note: str) -> dict[str, Any]:
-    cells: dict[str, Any] = dict.fromkeys(("looks_at", "elements", "added_ms"))
-    return {"what": name, **cells, **NO_RATIO, "note": note}

@@ -27,6 +27,7 @@ import ampmon
 from benchmarks import peers
 from benchmarks.given import SCALER, iteration
 from benchmarks.paired import Work, seconds, shown
+from benchmarks.report import filled
 from benchmarks.server import serving
 
 
@@ -137,7 +138,7 @@ def compare(directory: Path, names: list[str], effort: Effort) -> list[dict[str,
         for place, name in enumerate(shown(names, "host time of an update, beside others")):
             peer = TOOLS[name].peer
             if peer and (reason := peers.missing(peer)):
-                rows.append(_no_row(name, reason))
+                rows.append({"what": name, "note": reason})
                 continue
             folder = directory / str(place)
             folder.mkdir()
@@ -145,10 +146,11 @@ def compare(directory: Path, names: list[str], effort: Effort) -> list[dict[str,
                 result = process.submit(_measure_tool, name, folder, effort)
                 # Another version of a peer may raise anything. The others are still measured.
                 if peer and (error := result.exception()):
-                    rows.append(_no_row(name, f"not measured: {type(error).__name__}: {error}"))
+                    note = f"not measured: {type(error).__name__}: {error}"
+                    rows.append({"what": name, "note": note})
                 else:
                     rows += result.result()
-    return rows
+    return filled(rows)
 
 
 def _measure_tool(name: str, directory: Path, effort: Effort) -> list[dict[str, Any]]:
@@ -210,8 +212,3 @@ def _row(name: str, tensors: int, swept: bool, times: list[list[float]]) -> dict
         "added_p99_us": round(float(logged[1] - plain[1]), 1),
         "note": "",
     }
-
-
-def _no_row(name: str, note: str) -> dict[str, Any]:
-    figures = ("tensors", "caches", "pairs", "stock_p50_us", "added_p50_us", "added_p99_us")
-    return {"what": name, **dict.fromkeys(figures), "note": note}

@@ -90,6 +90,12 @@ def _about(figures: Mapping[str, Any]) -> str:
     return about
 
 
+def filled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with all columns of the fullest one, and None where a row lacks one."""
+    names = max(rows, key=len)
+    return [{name: row.get(name) for name in names} for row in rows]
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """Format rows of equal columns as a Markdown table."""
     # Columns of lists hold the single measurements, which only the raw figures keep.

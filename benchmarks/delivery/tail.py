@@ -32,6 +32,7 @@ from benchmarks import peers
 from benchmarks.delivery import FULL, Effort, tools
 from benchmarks.delivery.tools import Found
 from benchmarks.paired import shown
+from benchmarks.report import filled
 from benchmarks.server import serving
 
 
@@ -42,11 +43,6 @@ BEGIN_WITHIN_S = 120.0
 HELPERS_END_WITHIN_S = 10.0
 # Slow imports happen once, in the process that the others are forked from.
 PRELOADED = ("torch.utils.tensorboard", "mlflow", "wandb", "benchmarks.delivery.tools")
-
-FIGURES = (
-    *("kills", "calls", "lost_median", "lost_worst", "lost_percent", "kills_that_lost"),
-    *("doubled", "unreadable", "each_kill"),
-)
 
 
 class Case(NamedTuple):
@@ -92,10 +88,14 @@ def compare(directory: Path, names: Sequence[str], effort: Effort) -> list[dict[
     of: dict[tuple[str, str], list[Outcome]] = {}
     for case, outcome in zip(cases, outcomes, strict=True):
         of.setdefault((case.tool, case.killed), []).append(outcome)
-    return [
-        _row(name, killed, of.get((name, killed), []), missing.get(name) or "")
-        for name, killed in product(names, kills)
-    ]
+    return filled(
+        [
+            {"what": name, "killed": killed, **_figures(of[name, killed])}
+            if (name, killed) in of
+            else {"what": name, "killed": killed, "note": missing.get(name)}
+            for name, killed in product(names, kills)
+        ]
+    )
 
 
 @contextmanager
@@ -188,22 +188,19 @@ def compared(returned: int, found: Found) -> tuple[int, int]:
     return lost, doubled
 
 
-def _row(name: str, killed: str, outcomes: list[Outcome], note: str) -> dict[str, Any]:
-    figures: dict[str, Any] = dict.fromkeys(FIGURES)
-    if outcomes:
-        lost = [outcome.lost for outcome in outcomes]
-        calls = sum(outcome.returned for outcome in outcomes)
-        problems = [outcome.problem for outcome in outcomes if outcome.problem]
-        figures |= {
-            "kills": len(outcomes),
-            "calls": calls,
-            "lost_median": median(lost),
-            "lost_worst": max(lost),
-            "lost_percent": round(100 * sum(lost) / calls, 2),
-            "kills_that_lost": sum(each > 0 for each in lost),
-            "doubled": sum(outcome.doubled for outcome in outcomes),
-            "unreadable": len(problems),
-            "each_kill": [outcome[:3] for outcome in outcomes],
-        }
-        note = problems[0] if problems else note
-    return {"what": name, "killed": killed, **figures, "note": note}
+def _figures(outcomes: list[Outcome]) -> dict[str, Any]:
+    lost = [outcome.lost for outcome in outcomes]
+    calls = sum(outcome.returned for outcome in outcomes)
+    problems = [outcome.problem for outcome in outcomes if outcome.problem]
+    return {
+        "kills": len(outcomes),
+        "calls": calls,
+        "lost_median": median(lost),
+        "lost_worst": max(lost),
+        "lost_percent": round(100 * sum(lost) / calls, 2),
+        "kills_that_lost": sum(each > 0 for each in lost),
+        "doubled": sum(outcome.doubled for outcome in outcomes),
+        "unreadable": len(problems),
+        "each_kill": [outcome[:3] for outcome in outcomes],
+        "note": problems[0] if problems else "",
+    }

@@ -28,6 +28,7 @@ from benchmarks.delivery.training import training
 from benchmarks.page import FULL, Effort
 from benchmarks.page.browsing import clock, reading, until
 from benchmarks.processes import Worker, working
+from benchmarks.report import filled
 from benchmarks.server import serving
 from benchmarks.store import peer_servers
 from benchmarks.store.timing import Client
@@ -94,7 +95,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
             told, note = (None, note) if note else _asked(ask, work, effort, peer)
             rows.append(_row(tool, told, note, effort))
     own = rows[0]["p50_ms"]
-    return [{**row, "p50_to_ampmon": _ratio(row["p50_ms"], own)} for row in rows]
+    return [{**row, "p50_to_ampmon": _ratio(row["p50_ms"], own)} for row in filled(rows)]
 
 
 def _asked(
@@ -123,11 +124,8 @@ def latencies(told: Told, warm_up: int) -> list[float]:
 
 def _row(tool: str, told: Told | None, note: str | None, effort: Effort) -> dict[str, Any]:
     row: dict[str, Any] = {"what": tool, "updates_per_s": effort.per_second}
-    row |= dict.fromkeys(
-        ("updates", "p50_ms", "p95_ms", "worst_ms", "bar_p95_ms", "holds", "each_ms")
-    )
     if told is None:
-        return {**row, "note": note, "each_ms": []}
+        return {**row, "note": note}
     each = latencies(told, effort.warm_up)
     p50, p95 = (float(cut) for cut in np.percentile(each, (50, 95)))
     barred = tool == "ampmon"

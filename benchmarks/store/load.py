@@ -149,7 +149,6 @@ def _client(url: str, token: str, work: Work, deadline: float) -> tuple[int, int
 
 def updates_of(count: int) -> list[wire.Update]:
     """The first ``count`` updates of a training, none sampled."""
-    moves = track(count)
     took = wire.OptimizerStep(optimizer="AdamW", path="unscaled")
     skipped = msgspec.structs.replace(took, skipped=True, culprits=(wire.Culprit(2, 31, 0),))
     return [
@@ -166,15 +165,7 @@ def updates_of(count: int) -> list[wire.Update]:
             duration=50_000.0 + ordinal % 997,
             cost=11.0 + ordinal % 7,
         )
-        for ordinal, (scale, after, tracker, event) in enumerate(
-            zip(
-                moves.scale.tolist(),
-                moves.scale_after.tolist(),
-                moves.growth_tracker.tolist(),
-                moves.event.tolist(),
-                strict=True,
-            )
-        )
+        for ordinal, (scale, after, tracker, event) in enumerate(track(count).moves())
     ]
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import peers
 from benchmarks.paired import shown
+from benchmarks.report import filled
 from benchmarks.server import started
 from benchmarks.store import FULL, Effort, databases, load, peer_ingest
 from benchmarks.store.real import real
@@ -61,7 +62,6 @@ ON_POSTGRESQL = (Crowd(10, 1000), Crowd(10, 20, sampled=True))
 SERVERS = (1, 2, 4)
 BESIDE = (1, 10)
 """The numbers of clients of other tools' servers."""
-_NONE = load.Sent(0, 1.0, 0)
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
@@ -69,7 +69,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     rows = [_on_sqlite(directory / f"sqlite-{n}", *each) for n, each in _each(ON_SQLITE, effort)]
     with databases.postgresql() as server:
         if isinstance(server, str):
-            rows.append({**dict.fromkeys(rows[0]), "store": "PostgreSQL", "note": server})
+            rows.append({"store": "PostgreSQL", "note": server})
         else:
             for servers in SERVERS:
                 for n, each in _each(ON_POSTGRESQL, effort):
@@ -78,7 +78,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     with peers.quiet(directory):
         for tool, peer in peer_ingest.TOOLS.items():
             rows += _beside(directory / peer.package, tool, peer, effort)
-    return rows
+    return filled(rows)
 
 
 def _each(crowds: Sequence[Crowd], effort: Effort) -> Iterator[tuple[int, tuple[Crowd, Effort]]]:
@@ -157,8 +157,7 @@ def _beside(work: Path, tool: str, peer: peer_ingest.Peer, effort: Effort) -> li
         for clients, each in zip(BESIDE, sent, strict=False)
     ]
     missing = [
-        {**dict.fromkeys(_row(tool, "SQLite", 1, Crowd(clients, peer.size), _NONE)), "tool": tool}
-        | {"what": "updates", "clients": clients, "note": note}
+        {"tool": tool, "what": "updates", "clients": clients, "note": note}
         for clients in BESIDE[len(rows) :]
     ]
     return [*rows, *missing]

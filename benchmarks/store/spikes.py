@@ -23,6 +23,7 @@ import numpy as np
 
 from ampmon_server.settings import Settings
 from benchmarks import peers
+from benchmarks.report import filled
 from benchmarks.server import serving
 from benchmarks.store import FULL, Effort, peer_data, peer_servers
 from benchmarks.store.filling import fill
@@ -61,7 +62,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
             work = directory / tool
             work.mkdir()
             rows.append(_row(tool, peer, partial(ask, work, series, effort), series))
-    return rows
+    return filled(rows)
 
 
 def shown(points: Points, at: Mapping[int, float]) -> int:
@@ -71,26 +72,23 @@ def shown(points: Points, at: Mapping[int, float]) -> int:
 
 
 def _row(tool: str, peer: str | None, ask: Callable[[], Answer], series: Track) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(
-        ("what", "spikes", "shown", "points", "first_ms", "again_ms", "note")
-    )
-    row["what"] = tool
     if peer and (note := peers.missing(peer)):
-        return {**row, "note": note}
+        return {"what": tool, "note": note}
     try:
         answer = ask()
     except Exception as error:
         if peer is None:
             raise
-        return {**row, "note": f"not measured: {type(error).__name__}: {error}"}
+        return {"what": tool, "note": f"not measured: {type(error).__name__}: {error}"}
     at = {int(step): SPIKE for step in np.flatnonzero(series.scale == SPIKE)}
     return {
-        **row,
+        "what": tool,
         "spikes": len(at),
         "shown": shown(answer.points, at),
         "points": len(answer.points),
         "first_ms": round(1000 * answer.first, 1),
         "again_ms": round(1000 * median(answer.again), 1),
+        "note": None,
     }
 
 

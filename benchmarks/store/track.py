@@ -5,7 +5,7 @@ Pure numpy, independent of tables and servers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +32,11 @@ class Track:
 
     def __len__(self) -> int:
         return len(self.scale)
+
+    def moves(self, within: slice = slice(None)) -> Iterator[tuple[float, float, int, int]]:
+        """The scale before and after, the growth tracker and the event of each update."""
+        columns = (self.scale, self.scale_after, self.growth_tracker, self.event)
+        return zip(*(column[within].tolist() for column in columns), strict=True)
 
     @property
     def skipped(self) -> npt.NDArray[np.bool_]:

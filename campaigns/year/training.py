@@ -113,18 +113,11 @@ class Training:
 
     def _records(self, piece: Piece, first: int, begin: int) -> list[wire.Record]:
         within = slice(begin, begin + piece.updates)
-        course, period = self.course, self.run.period
+        period = self.run.period
         started = time_of(self.run, piece.attempt, 0)
         records: list[wire.Record] = []
         # A logged value takes a seq of the stream, too: one after each tenth update.
-        for step, scale, after, tracker, event in zip(
-            range(begin, begin + piece.updates),
-            course.scale[within].tolist(),
-            course.scale_after[within].tolist(),
-            course.growth_tracker[within].tolist(),
-            course.event[within].tolist(),
-            strict=True,
-        ):
+        for step, (scale, after, tracker, event) in enumerate(self.course.moves(within), begin):
             ordinal = step - first
             seq = ordinal + -(-ordinal // LOGGED_EVERY)
             sampled = piece.rank == 0 and step % SAMPLED_EVERY == 0
