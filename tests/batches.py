@@ -235,17 +235,15 @@ class Trainer:
 def adversarial(
     losses: Sequence[float],
     *,
-    critic: int = 5,
     skipped: Sequence[int] = (),
-    name: str = "gan",
     resumed: Trainer | None = None,
 ) -> tuple[Trainer, wire.Batch]:
-    """A GAN: in each iteration, ``critic`` steps of one scaler and one of another, after which the loss is logged.
+    """A GAN: in each iteration, five steps of one scaler and one of another, after which the loss is logged.
 
     The user's own step is the iteration. ``skipped`` are steps of the first scaler. Records are 10 ms apart, from when
     the first trainer started, which is ``resumed`` if that is given.
     """
-    first = resumed or Trainer(name=name)
+    first = resumed or Trainer(name="gan")
     second = Trainer(
         first.run_id,
         scaler="generator",
@@ -254,8 +252,8 @@ def adversarial(
     )
     records: list[wire.Record] = []
     for iteration, loss in enumerate(losses):
-        begun = critic * iteration
-        records += [first.update(skipped=step in skipped) for step in range(begun, begun + critic)]
+        begun = 5 * iteration
+        records += [first.update(skipped=step in skipped) for step in range(begun, begun + 5)]
         own = first.scalars({"critic_loss": loss}), second.scalars({"loss": loss})
         told = [msgspec.structs.replace(each, user_step=iteration) for each in own]
         records += [told[0], second.update(scale=8.0)]

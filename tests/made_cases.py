@@ -233,6 +233,6 @@ def found(of: Case | ScalerCase, thresholds: Thresholds | None = None) -> list[F
     return list(diagnose(run, thresholds or Thresholds()).findings)
 
 
-def rules_of(of: Case | ScalerCase, thresholds: Thresholds | None = None) -> list[str]:
+def rules_of(of: Case | ScalerCase) -> list[str]:
     """The rules of the findings, most severe first."""
-    return [finding.rule for finding in found(of, thresholds)]
+    return [finding.rule for finding in found(of)]

@@ -26,8 +26,8 @@ class Receiver(HttpServer):
     def titles(self) -> list[str]:
         return [each["title"] for each in self.got]
 
-    def target(self, name: str = "own", **more: Any) -> Target:
-        return Target(name=name, url=f"json://{self.place}/{name}", **more)
+    def target(self, **more: Any) -> Target:
+        return Target(name="own", url=f"json://{self.place}/own", **more)
 
 
 class _Handler(QuietHandler):

@@ -29,7 +29,6 @@ class Peer(NamedTuple):
     package: str
     serve: Callable[[Path], AbstractContextManager[str]]
     join: Callable[[str, int], Post]
-    size: int = SIZE
 
 
 def send(peer: Peer, directory: Path, crowds: Sequence[int], limit_s: float) -> Iterator[load.Sent]:

@@ -153,7 +153,7 @@ def _beside(work: Path, tool: str, peer: peer_ingest.Peer, effort: Effort) -> li
         except Exception as error:
             note = f"not measured: {type(error).__name__}: {error}"
     rows = [
-        _row(tool, "SQLite", 1, Crowd(clients, peer.size), each)
+        _row(tool, "SQLite", 1, Crowd(clients, peer_ingest.SIZE), each)
         for clients, each in zip(BESIDE, sent, strict=False)
     ]
     missing = [

@@ -11,6 +11,8 @@ from pathlib import Path
 
 
 HEAD_END = b"\r\n\r\n"
+QUIET_S = 3.0
+"""Timeout of an answer. A server that waits for the rest of a request sends none."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,12 @@ class Wire:
     host: str = "127.0.0.1"
     source: str | None = None
     ca: Path | None = None
-    quiet_s: float = 3.0
-    """Timeout of an answer. A server that waits for the rest of a request sends none."""
 
     def send(self, data: bytes) -> list[Answer]:
         """Send bytes and return every answer. A connection that closes without an answer returns none."""
         told = b""
         with suppress(OSError), self.connected() as connection:
-            connection.settimeout(self.quiet_s)
+            connection.settimeout(QUIET_S)
             connection.sendall(data)
             while part := connection.recv(65536):
                 told += part
@@ -52,7 +52,7 @@ class Wire:
     def connected(self) -> socket.socket:
         """Open a connection. Raises OSError."""
         source = None if self.source is None else (self.source, 0)
-        plain = socket.create_connection((self.host, self.port), self.quiet_s, source)
+        plain = socket.create_connection((self.host, self.port), QUIET_S, source)
         if self.ca is None:
             return plain
         return ssl.create_default_context(cafile=str(self.ca)).wrap_socket(

@@ -11,7 +11,6 @@ import hashlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from campaigns.clinic import drawn, pictures, report
@@ -83,7 +82,7 @@ def _show(words: str) -> None:
     print(words, end=end, file=sys.stderr, flush=True)
 
 
-def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m campaigns.clinic", description=__doc__)
     parser.add_argument(
         "--only", nargs="+", help="of those always the same, by parts of their names"
@@ -102,7 +101,7 @@ def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         default=Path(tempfile.gettempdir(), "ampmon-clinic"),
         help="where it keeps who was trained (%(default)s)",
     )
-    return parser.parse_args(given)
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

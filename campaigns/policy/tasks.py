@@ -165,8 +165,8 @@ def _convolution() -> nn.Module:
     )
 
 
-def _sgd(lr: float, momentum: float = 0.9) -> Callable[[nn.Module], torch.optim.Optimizer]:
-    return lambda model: torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
+def _sgd(lr: float) -> Callable[[nn.Module], torch.optim.Optimizer]:
+    return lambda model: torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
 
 
 def _adam(lr: float) -> Callable[[nn.Module], torch.optim.Optimizer]:

@@ -49,7 +49,7 @@ _SERVER_S = 30.0
 
 
 class Proxy:
-    """Listens on ``port`` (0: a free one) of the loopback interface and passes HTTP requests on to ``upstream``.
+    """Listens on a free port of the loopback interface and passes HTTP requests on to ``upstream``.
 
     A request meets the next fault queued by `next`, else one drawn with ``chances`` (shares of all requests, by name)
     from a generator of this ``seed``, else none. ``counts`` has the number of requests by fault; "away" are those that
@@ -60,7 +60,6 @@ class Proxy:
         self,
         upstream: int,
         *,
-        port: int = 0,
         chances: Mapping[Fault, float] | None = None,
         seed: int = 0,
     ) -> None:
@@ -81,7 +80,7 @@ class Proxy:
         self._ended = threading.Event()
         self._open: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
-        self._listener = socket.create_server(("127.0.0.1", port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._start(self._accept)

@@ -14,6 +14,8 @@ Limit = Callable[[int], float]
 """The largest scale at which a step's gradient does not overflow; 0 if no scale helps."""
 
 START = datetime(2026, 3, 1, 9, 0, 0)
+EACH = 10
+"""The steps between two lines of progress."""
 
 
 def stamp(step: int, form: str) -> str:
@@ -22,9 +24,9 @@ def stamp(step: int, form: str) -> str:
 
 
 def deepspeed(
-    steps: int, limit: Limit, *, window: int, power: int, hysteresis: int = 2, each: int = 10
+    steps: int, limit: Limit, *, window: int, power: int, hysteresis: int = 2
 ) -> Iterator[str]:
-    """ZeRO's log: the engine's configuration, a line per skip, and progress every ``each`` steps."""
+    """ZeRO's log: the engine's configuration, a line per skip, and progress every tenth step."""
 
     def said(step: int, place: str, words: str) -> str:
         return f"[{stamp(step, '%Y-%m-%d %H:%M:%S')}] [INFO] [{place}] {words}"
@@ -60,15 +62,13 @@ def deepspeed(
             last = step
         elif (step - last - 1) > 0 and (step - last - 1) % window == 0:
             left, scale = hysteresis, scale * 2
-        if (step + 1) % each == 0:
+        if (step + 1) % EACH == 0:
             words = f"[Rank 0] step={step + 1}, skipped={skipped}, lr=[3e-05], mom=[(0.9, 0.999)]"
             yield said(step + 1, "logging.py:96:log_dist", words)
 
 
-def megatron(
-    steps: int, limit: Limit, *, power: int = 32, window: int = 1000, each: int = 10
-) -> Iterator[str]:
-    """`training_log`: the arguments, then a line every ``each`` iterations with the skips since the last line."""
+def megatron(steps: int, limit: Limit, *, power: int = 32, window: int = 1000) -> Iterator[str]:
+    """`training_log`: the arguments, then a line every tenth iteration with the skips since the last line."""
     yield f"  loss_scale_window ............................... {float(window)}"
     yield "  hysteresis ...................................... 2"
     yield "  min_loss_scale .................................. 1.0"
@@ -82,8 +82,8 @@ def megatron(
             clean += 1
             if clean == window:
                 clean, left, scale = 0, 2, scale * 2
-        if (step + 1) % each == 0:
-            loss = "" if skipped == each else f" lm loss: {10 / (step + 10):.6E} |"
+        if (step + 1) % EACH == 0:
+            loss = "" if skipped == EACH else f" lm loss: {10 / (step + 10):.6E} |"
             yield (
                 f" [{stamp(step, '%Y-%m-%d %H:%M:%S').partition(',')[0]}] iteration {step + 1:8d}/{steps:8d} | "
                 f"consumed samples: {32 * step:12d} | elapsed time per iteration (ms): 350.0 | "
@@ -94,13 +94,11 @@ def megatron(
             skipped = 0
 
 
-def fairseq(
-    steps: int, limit: Limit, *, power: int = 7, window: int = 2048, each: int = 10
-) -> Iterator[str]:
+def fairseq(steps: int, limit: Limit, *, window: int = 2048) -> Iterator[str]:
     """The trainer's overflow notes, and progress as JSON. `num_updates` counts only applied updates."""
-    told = f"'fp16_init_scale': {2**power}, 'fp16_scale_window': {window}, 'min_loss_scale': 0.0001"
+    told = f"'fp16_init_scale': 128, 'fp16_scale_window': {window}, 'min_loss_scale': 0.0001"
     yield f"2026-03-01 09:00:00 | INFO | fairseq_cli.train | {{'common': {{{told}}}}}"
-    scale, last, done = 2.0**power, -1, 0
+    scale, last, done = 128.0, -1, 0
     for step in range(steps):
         when = stamp(step, "%Y-%m-%d %H:%M:%S").partition(",")[0]
         if scale > limit(step):
@@ -116,7 +114,7 @@ def fairseq(
         done += 1
         if (step - last) % window == 0:
             scale *= 2
-        if done % each == 0:
+        if done % EACH == 0:
             yield (
                 f'{when} | INFO | train_inner | {{"epoch": 1, "update": 0.012, "loss": "9.1", "ppl": "543.2", "wps": '
                 f'"288.7", "num_updates": "{done}", "lr": "2e-05", "gnorm": "1.751", "loss_scale": "{scale:g}", '
@@ -124,9 +122,9 @@ def fairseq(
             )
 
 
-def apex(steps: int, limit: Limit, *, power: int = 16, each: int = 10) -> Iterator[str]:
+def apex(steps: int, limit: Limit) -> Iterator[str]:
     """The line `amp.scale_loss` prints per skip, among the loop's own lines."""
-    scale, clean = 2.0**power, 0
+    scale, clean = 2.0**16, 0
     for step in range(steps):
         if scale > limit(step):
             scale, clean = scale / 2, 0
@@ -135,7 +133,7 @@ def apex(steps: int, limit: Limit, *, power: int = 16, each: int = 10) -> Iterat
             clean += 1
             if clean == 2000:
                 scale, clean = min(scale * 2, 2.0**24), 0
-        if step % each == 0:
+        if step % EACH == 0:
             yield f"Epoch: [0] step {step}/{steps} Loss 2.6922e+00 (3.1857e+00) lr 0.1"
 
 
@@ -143,17 +141,16 @@ def prints(
     steps: int,
     limit: Limit,
     *,
-    power: int = 16,
     window: int = 2000,
     anew: tuple[int, ...] = (),
     form: str = "step {step}: loss 2.31 scale {scale}",
     each: int = 1,
 ) -> Iterator[str]:
     """A loop that prints `scaler.get_scale()` and makes a new scaler at each step in ``anew``."""
-    scale, clean = 2.0**power, 0
+    scale, clean = 2.0**16, 0
     for step in range(steps):
         if step in anew:
-            scale, clean = 2.0**power, 0
+            scale, clean = 2.0**16, 0
         if scale > limit(step):
             scale, clean = scale / 2, 0
         elif (clean := clean + 1) == window:
