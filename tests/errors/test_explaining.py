@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
 import ampmon
-from ampmon_server.cli import main
 from ampmon_server.cli.doctor.explaining import show
 from ampmon_server.pages.messages import PARTS, MessageEntry, entries
 from pasted import PASTED, UNRELATED
-
-
-@dataclass
-class Done:
-    code: int
-    out: str
-    err: str
+from typed import Done, typed
 
 
 def doctor(*arguments: str, stdin: str | io.TextIOWrapper = "") -> Done:
     """Run `ampmon doctor` in this process. Its output is not a terminal."""
-    out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdin", io.StringIO(stdin) if isinstance(stdin, str) else stdin)
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = main(["doctor", *arguments])
-    return Done(code, out.getvalue(), err.getvalue())
+        return typed("doctor", *arguments)
 
 
 def squeezed(text: str) -> str:

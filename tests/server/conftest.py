@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -130,6 +130,25 @@ def client(app: FastAPI, stranger: TestClient) -> Iterator[TestClient]:
     known.portal = stranger.portal
     yield known
     known.close()
+
+
+@pytest.fixture
+def holding(app: FastAPI, stranger: TestClient) -> Iterator[Callable[..., TestClient]]:
+    """Create a token, and return a client that sends it."""
+    made: list[TestClient] = []
+
+    def make(*scopes: str, projects: Sequence[str] | None = None, owner: str = "ada") -> TestClient:
+        name = f"token-{len(made)}"
+        secret, _ = app.state.service.tokens.new(name, owner, scopes, projects)
+        headers = {"Authorization": f"Bearer {secret}"}
+        url = str(stranger.base_url)
+        made.append(TestClient(app, base_url=url, headers=headers, follow_redirects=False))
+        made[-1].portal = stranger.portal
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
 
 
 @pytest.fixture

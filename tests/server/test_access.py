@@ -6,7 +6,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -95,25 +95,6 @@ PROJECTS = {"own": ["vision"], "other": ["speech"], "all": None}
 def store(app: FastAPI, stranger: TestClient) -> Store:
     """The store of the running app."""
     return app.state.service.store
-
-
-@pytest.fixture
-def holding(app: FastAPI, stranger: TestClient) -> Iterator[Client]:
-    """Create a token, and return a client that sends it."""
-    made: list[TestClient] = []
-
-    def make(*scopes: str, projects: Sequence[str] | None = None, owner: str = "ada") -> TestClient:
-        name = f"token-{len(made)}"
-        secret, _ = app.state.service.tokens.new(name, owner, scopes, projects)
-        headers = {"Authorization": f"Bearer {secret}"}
-        url = str(stranger.base_url)
-        made.append(TestClient(app, base_url=url, headers=headers, follow_redirects=False))
-        made[-1].portal = stranger.portal
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
 
 
 def trained(store: Store, project: str = "vision", owner: str = "ada") -> UUID:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,23 +44,6 @@ def app(settings: Settings) -> FastAPI:
 @pytest.fixture
 def store(app: FastAPI, stranger: TestClient) -> Store:
     return app.state.service.store
-
-
-@pytest.fixture
-def holding(app: FastAPI, stranger: TestClient) -> Iterator[Client]:
-    """Create a token, and return a client that sends it."""
-    made: list[TestClient] = []
-
-    def make(owner: str, *scopes: str, projects: list[str] | None = None) -> TestClient:
-        secret, _ = app.state.service.tokens.new(f"token-{len(made)}", owner, scopes, projects)
-        headers = {"Authorization": f"Bearer {secret}"}
-        made.append(TestClient(app, base_url=str(stranger.base_url), headers=headers))
-        made[-1].portal = stranger.portal
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
 
 
 def alarmed(store: Store, project: str = "vision", severity: wire.Severity = "critical") -> UUID:
@@ -125,11 +108,11 @@ def test_who_may_take_care_of_an_alert(holding: Client, store: Store) -> None:
     path = f"/api/v1/runs/{run_id}/alerts/skip_rate/acknowledge"
     mute = {"run_id": str(run_id), "rule": "skip_rate"}
     for known, status in (
-        (holding("eve", "ingest", "read"), 403),
-        (holding("eve", "ingest"), 404),
-        (holding("ada", "read"), 403),
-        (holding("ada", "ingest"), 204),
-        (holding("eve", "admin"), 204),
+        (holding("ingest", "read", owner="eve"), 403),
+        (holding("ingest", owner="eve"), 404),
+        (holding("read", owner="ada"), 403),
+        (holding("ingest", owner="ada"), 204),
+        (holding("admin", owner="eve"), 204),
     ):
         assert known.post(path).status_code == status
         made = known.post("/api/v1/mutes", json=mute)
@@ -137,9 +120,10 @@ def test_who_may_take_care_of_an_alert(holding: Client, store: Store) -> None:
         if status == 204:
             held = made.json()["mute_id"]
             assert (
-                holding("eve", "ingest", "read").delete(f"/api/v1/mutes/{held}").status_code == 403
+                holding("ingest", "read", owner="eve").delete(f"/api/v1/mutes/{held}").status_code
+                == 403
             )
-            unseen = holding("eve", "ingest").delete(f"/api/v1/mutes/{held}")
+            unseen = holding("ingest", owner="eve").delete(f"/api/v1/mutes/{held}")
             assert (unseen.status_code, str(run_id) in unseen.text) == (404, False)
             assert known.delete(f"/api/v1/mutes/{held}").status_code == 204
     assert store.mutes() == []
@@ -147,8 +131,11 @@ def test_who_may_take_care_of_an_alert(holding: Client, store: Store) -> None:
 
 def test_who_may_mute_more_than_a_run(holding: Client) -> None:
     """Muting a project or everything, and lifting that mute, need `admin` over it."""
-    kept, ada = holding("eve", "admin", projects=["vision"]), holding("ada", "ingest", "read")
-    admin = holding("eve", "admin")
+    kept, ada = (
+        holding("admin", owner="eve", projects=["vision"]),
+        holding("ingest", "read", owner="ada"),
+    )
+    admin = holding("admin", owner="eve")
     for body, least in (({"project": "vision"}, kept), ({"rule": "silent"}, admin), ({}, admin)):
         assert ada.post("/api/v1/mutes", json=body).json()["scope"] == "admin"
         if least is admin:
@@ -180,7 +167,7 @@ def test_a_mute_that_cannot_be_is_refused(client: TestClient, body: Any, field: 
 def test_lists_are_kept_to_projects(holding: Client, store: Store) -> None:
     """Alerts, messages and mutes are listed only for the token's projects. Targets need `admin` and hide secrets."""
     mine, hidden = alarmed(store), alarmed(store, "speech")
-    admin, known = holding("eve", "admin"), holding("ada", "read", projects=["vision"])
+    admin, known = holding("admin", owner="eve"), holding("read", owner="ada", projects=["vision"])
     waiting = known.get("/api/v1/alerts/messages?sent=false").json()
     assert [each["run_id"] for each in waiting["messages"]] == [str(mine)]
     assert waiting["total"] == 1

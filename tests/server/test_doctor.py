@@ -39,6 +39,7 @@ from attempts import Attempt
 from draining import drain
 from serving import Server
 from threaded_server import ThreadedServer
+from typed import Done, typed
 from waiting import wait_for
 
 
@@ -46,30 +47,14 @@ CODES = {None: 0, "notice": 10, "warning": 20, "critical": 30}
 TO_BE_COPIED = ("    ", "  http://")
 
 
-@dataclass
-class Done:
-    """The result of a call."""
-
-    code: int
-    out: str
-    err: str
-
-
 def doctor(*arguments: str | Path) -> Done:
     """Run `ampmon doctor` in this process, without a terminal."""
-    return called("doctor", *arguments)
-
-
-def called(*arguments: str | Path) -> Done:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main([*map(str, arguments)])
-    return Done(code, out.getvalue(), err.getvalue())
+    return typed("doctor", *arguments)
 
 
 def stored(directory: Path) -> list[tuple[int, int]]:
     """List the runs of a data directory without a server: the records of each, and those lost."""
-    done = called("runs", "--json", "--data-dir", directory)
+    done = typed("runs", "--json", "--data-dir", directory)
     if done.code == 2:
         assert "it holds no runs" in done.err
         return []

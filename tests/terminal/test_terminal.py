@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import io
 import json
 import os
@@ -28,22 +27,8 @@ from ampmon_server.cli.terminal.answers import LoggedAnswer, duration, loss_amon
 from ampmon_server.client.sketch import Sketch, sketch
 from posted import PostedRun
 from serving import Server
+from typed import Done, typed
 from waiting import wait_for
-
-
-@dataclass
-class Done:
-    code: int
-    out: str
-    err: str
-
-
-def typed(*words: str | Path) -> Done:
-    """Run `ampmon` in this process. Its output is not a terminal."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main([*map(str, words)])
-    return Done(code, out.getvalue(), err.getvalue())
 
 
 @dataclass

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import pty
 import select
@@ -13,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -26,11 +23,11 @@ from ampmon.sender.adoption import SILENT_S
 from ampmon.sender.sync import Sync
 from ampmon.spool import Destination, claim, spools
 from ampmon.testing import ManualClock, MemoryTransport
-from ampmon_server.cli import main
 from attempts import DEAD, Attempt, seqs
 from certificates import Authority
 from recording_server import RecordingServer
 from serving import Server
+from typed import typed
 from waiting import DEADLINE_S, wait_for
 from warm import start
 
@@ -67,19 +64,10 @@ def server() -> Iterator[RecordingServer]:
         yield server
 
 
-@dataclass
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def ampmon(*arguments: str | Path) -> Done:
+def ampmon(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run `ampmon` in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main([str(each) for each in arguments])
-    return Done(code, out.getvalue(), err.getvalue())
+    done = typed(*arguments)
+    return subprocess.CompletedProcess(arguments, done.code, done.out, done.err)
 
 
 def with_base_dependencies(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
