@@ -72,20 +72,20 @@ class PlainGear:
         "_template",
         "_tensors",
         "_tracker",
+        "_unscale",
+        "_update",
         "_versions",
         "_weak",
         "decide",
         "scale",
         "step",
-        "unscale",
-        "update",
     )
     scale: Callable[..., Any]
-    unscale: Callable[..., dict[torch.device, torch.Tensor]]
     step: Callable[..., float | None]
     decide: Callable[..., float | None]
-    update: Callable[..., Any]
     _decide: Callable[..., float | None]
+    _unscale: Callable[..., dict[torch.device, torch.Tensor]]
+    _update: Callable[..., Any]
     """The base class's functions. Call each with the scaler as the first argument."""
     _last: AnyReading
     """The state after the newest update, on its way from a device."""
@@ -105,7 +105,7 @@ class PlainGear:
         self._left = self._updates_to_take(ended)
         if self._left < _WORTH_IT or None in stock:
             return
-        self.scale, self.unscale, self.step, self._decide, self.update = stock
+        self.scale, self._unscale, self.step, self._decide, self._update = stock
         self._stream, self._recorder = ended.stream, recorder
         self._steps = ended.iteration.steps
         self._scale, steps = monitor._scale, tuple(self._steps.values())
@@ -234,7 +234,8 @@ class PlainGear:
 
     def scaling(self, outputs: Any) -> bool:
         """Keep the losses. Return whether `scale` may be called with them."""
-        if current_run.current() is not self._recorder:
+        recorder, stream = self._recorder, self._stream
+        if current_run.current() is not recorder:
             return False
         try:
             if self._weak and type(outputs) is Tensor:
@@ -243,33 +244,33 @@ class PlainGear:
                 keep(self._losses, outputs)
         except Exception as error:
             self._monitor.failed("scaling", error)
-        self._stream.updating = True
-        self._recorder.recent = self._stream
+        stream.updating = True
+        recorder.recent = stream
         return True
 
-    def unscaling(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether `unscale` may be called."""
+    def unscaling(
+        self, scaler: Any, optimizer: torch.optim.Optimizer, *given: Any
+    ) -> dict[torch.device, torch.Tensor] | None:
+        """Call the stock `_unscale_grads_`, or return None if that is not expected now.
+
+        Gradients that are not finite are left to the full gear.
+        """
         at = self._at
         if self._expected[at] != ~id(optimizer) or (self._ahead and capturing()):
-            return False
+            return None
         self._at = at + 1
-        return True
-
-    def unscaled(
-        self, optimizer: torch.optim.Optimizer, found: dict[torch.device, torch.Tensor]
-    ) -> None:
-        """Called after `unscale`. Gradients that are not finite are left to the full gear."""
-        on_host = self._on_host
+        found = self._unscale(scaler, optimizer, *given)
         try:
             for flag in found.values():
                 # Flags on a device are not read. They count as finite, unless all flags should be on the host.
-                if flag.item() if flag.is_cpu else on_host:
+                if flag.item() if flag.is_cpu else self._on_host:
                     self._monitor.after_unscale(optimizer, found)
-                    return
+                    return found
             if self._ahead and id(optimizer) in self._ahead:
                 self._guard(optimizer, found)
         except Exception as error:
             self._monitor.failed("after_unscale", error)
+        return found
 
     def _guard(
         self, optimizer: torch.optim.Optimizer, found: dict[torch.device, torch.Tensor]
@@ -306,21 +307,54 @@ class PlainGear:
             self._decided += 1
         return self._decide(scaler, optimizer, state, *args, **kwargs)
 
-    def updating(self, scaler: Any) -> bool:
-        """Whether `update` may be called: all optimizers stepped, no overflow is known, and the scale is untouched."""
+    def update(self, scaler: Any) -> bool:
+        """Call the stock `update`, which then only advances the growth tracker, and write or queue the record.
+
+        Return False, with nothing done, unless all optimizers stepped, no overflow is known, and nothing else changed
+        the scale.
+        """
         scale, tracker = self._tensors
         try:
-            return (
+            if not (
                 self._expected[self._at] is None
                 and scaler._scale is scale
                 and scaler._growth_tracker is tracker
                 and (scale._version, tracker._version) == self._versions
                 and scaler._growth_interval == self._interval
                 and (self._on_host or self._all_decided(scaler))
-            )
+            ):
+                return False
         except Exception as error:
             self._monitor.failed("before_update", error)
             return False
+        self._update(scaler)
+        account, monitor, stream = self._account, self._monitor, self._stream
+        started = account.clock()
+        try:
+            self._versions = scale._version, tracker._version
+            self._at = self._decided = 0
+            self._done += 1
+            duration, cost = account.plain(started)
+            if self._asks:
+                self._queue(duration, cost)
+            else:
+                self._losses.clear()
+                if self._ahead:
+                    self._iteration.culprits.clear()
+                monitor.updates += 1
+                self._tracker += 1
+                numbers = stream.ordinal, self._tracker, duration, cost
+                stream.ordinal += 1
+                stream.updating = False
+                if not self._recorder.append(stream, self._template.encode, *numbers):
+                    stream.put_steady(self._template, *numbers)
+            if self._done == self._left or monitor._scale != self._scale:
+                self.leave()
+        except Exception as error:
+            monitor.failed("after_update", error)
+            self.leave()
+        account.handed_over(started, sampled=False)
+        return True
 
     def _all_decided(self, scaler: Any) -> bool:
         # No step would have brought found_inf to the host while a graph is captured.
@@ -335,40 +369,7 @@ class PlainGear:
         self._account.spend(started)
         return True
 
-    def updated(self) -> None:
-        """Called after `update`, which as far as known only advanced the growth tracker: write or queue the record."""
-        account, monitor = self._account, self._monitor
-        started = account.clock()
-        try:
-            self._versions = self._tensors[0]._version, self._tensors[1]._version
-            self._at = self._decided = 0
-            self._done += 1
-            if self._asks:
-                self._queue(started)
-            else:
-                self._count(started)
-            if self._done == self._left or monitor._scale != self._scale:
-                self.leave()
-        except Exception as error:
-            monitor.failed("after_update", error)
-            self.leave()
-        account.handed_over(started, sampled=False)
-
-    def _count(self, started: int) -> None:
-        tracker = self._tracker = self._tracker + 1
-        self._losses.clear()
-        if self._ahead:
-            self._iteration.culprits.clear()
-        self._monitor.updates += 1
-        duration, cost = self._account.plain(started)
-        stream = self._stream
-        numbers = stream.ordinal, tracker, duration, cost
-        stream.ordinal += 1
-        stream.updating = False
-        if not self._recorder.append(stream, self._template.encode, *numbers):
-            stream.put_steady(self._template, *numbers)
-
-    def _queue(self, started: int) -> None:
+    def _queue(self, duration: float, cost: float) -> None:
         """Queue the record until the device reports what it found."""
         monitor, stream, iteration = self._monitor, self._stream, self._iteration
         self._begin(Iteration())
@@ -376,7 +377,6 @@ class PlainGear:
         before = iteration.before = self._before
         after = self._last = FollowedReading(before, outcome.rules(self._scaler()))
         monitor._measurer.ask_losses(iteration, infers=False)
-        duration, cost = self._account.plain(started)
         pending = PendingUpdate(
             stream=stream,
             ordinal=stream.ordinal,

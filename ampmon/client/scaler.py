@@ -112,17 +112,15 @@ class Monitored(_Base):
             return super()._unscale_grads_(optimizer, inv_scale, found_inf, *args, **kwargs)
         gear = monitor.gear
         try:
-            if gear is not None and gear.unscaling(optimizer):
-                found = gear.unscale(self, optimizer, inv_scale, found_inf, *args, **kwargs)
-                gear.unscaled(optimizer, found)
-                return found
+            if gear is not None and not kwargs:
+                found = gear.unscaling(self, optimizer, inv_scale, found_inf, *args)
+                if found is not None:
+                    return found
             allow_fp16 = args[0] if args else kwargs.get("allow_fp16", False)
             monitor.before_unscale(self, optimizer, inv_scale, bool(allow_fp16))
-            measured = monitor.unscale(optimizer, inv_scale, found_inf)
-            if measured is None:
+            found = monitor.unscale(optimizer, inv_scale, found_inf)
+            if found is None:
                 found = super()._unscale_grads_(optimizer, inv_scale, found_inf, *args, **kwargs)
-            else:
-                found = measured
         except Exception as error:
             monitor.raised(self, "unscale_", error, optimizer)
             raise
@@ -136,7 +134,9 @@ class Monitored(_Base):
         gear = monitor.gear
         try:
             if gear is not None and gear.stepping(optimizer):
-                return gear.step(self, optimizer, *args, **kwargs)
+                if args or kwargs:
+                    return gear.step(self, optimizer, *args, **kwargs)
+                return gear.step(self, optimizer)
             monitor.stepping(self, optimizer)
             returned = super().step(optimizer, *args, **kwargs)
             monitor._linter.has_stepped(optimizer)
@@ -156,7 +156,9 @@ class Monitored(_Base):
         if monitor is not None:
             gear = monitor.gear
             if gear is not None:
-                return gear.decide(self, optimizer, optimizer_state, *args, **kwargs)
+                if args or kwargs:
+                    return gear.decide(self, optimizer, optimizer_state, *args, **kwargs)
+                return gear.decide(self, optimizer, optimizer_state)
             optimizer_state = monitor.deciding(optimizer, optimizer_state)
         return super()._maybe_opt_step(optimizer, optimizer_state, *args, **kwargs)
 
@@ -166,12 +168,10 @@ class Monitored(_Base):
             return super().update(*args, **kwargs)
         gear = monitor.gear
         try:
-            if gear is not None and not (args or kwargs) and gear.updating(self):
-                returned: Any = gear.update(self)
-                gear.updated()
-                return returned
+            if gear is not None and not (args or kwargs) and gear.update(self):
+                return None
             monitor.before_update(self)
-            returned = super().update(*args, **kwargs)
+            returned: Any = super().update(*args, **kwargs)
         except Exception as error:
             monitor.raised(self, "update", error)
             raise
