@@ -249,7 +249,7 @@ class PlainGear:
         return True
 
     def unscaling(
-        self, scaler: Any, optimizer: torch.optim.Optimizer, *given: Any
+        self, scaler: Any, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any
     ) -> dict[torch.device, torch.Tensor] | None:
         """Call the stock `_unscale_grads_`, or return None if that is not expected now.
 
@@ -259,7 +259,7 @@ class PlainGear:
         if self._expected[at] != ~id(optimizer) or (self._ahead and capturing()):
             return None
         self._at = at + 1
-        found = self._unscale(scaler, optimizer, *given)
+        found = self._unscale(scaler, optimizer, *args, **kwargs)
         try:
             for flag in found.values():
                 # Flags on a device are not read. They count as finite, unless all flags should be on the host.

@@ -112,8 +112,8 @@ class Monitored(_Base):
             return super()._unscale_grads_(optimizer, inv_scale, found_inf, *args, **kwargs)
         gear = monitor.gear
         try:
-            if gear is not None and not kwargs:
-                found = gear.unscaling(self, optimizer, inv_scale, found_inf, *args)
+            if gear is not None:
+                found = gear.unscaling(self, optimizer, inv_scale, found_inf, *args, **kwargs)
                 if found is not None:
                     return found
             allow_fp16 = args[0] if args else kwargs.get("allow_fp16", False)
