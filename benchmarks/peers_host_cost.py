@@ -3,7 +3,7 @@
 Each tool has its own process, so no other tool's threads run beside it. An iteration of the stock scaler and the same
 iteration with the tool take turns, and the percentiles of their times are subtracted. Before each iteration Python
 rests, as in training while torch works. Without the rest, a tool's background thread would work during the stock
-scaler's turn and count as its time.
+scaler's turn and count as its time. After the rest, all code runs colder than in the turns of `host_cost`.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Tool(NamedTuple):
 
 
 class Effort(NamedTuple):
-    """How long to measure one row: ``warm`` or ``swept`` pairs, or as many as fit into ``limit_s`` seconds."""
+    """How long to measure one row: ``rested`` or ``swept`` pairs, or as many as fit into ``limit_s`` seconds."""
 
-    warm: int = 3000
+    rested: int = 3000
     swept: int = 200
     limit_s: float = 5.0
 
@@ -127,7 +127,7 @@ TOOLS = {
 
 
 def measure(directory: Path) -> list[dict[str, Any]]:
-    """Rows for each tool, caches warm and swept, 6 and 148 tensors. Takes about two minutes. Fills ``directory``."""
+    """Rows for each tool, rested and swept, 6 and 148 tensors. Takes about two minutes. Fills ``directory``."""
     return compare(directory, list(TOOLS), Effort())
 
 
@@ -190,7 +190,7 @@ def alternate(plain: Work, logged: Work, effort: Effort, *, swept: bool) -> list
     turns = list(enumerate((plain, logged)))
     for _ in range(WARM_UP):
         plain(), logged()
-    wanted = effort.swept if swept else effort.warm
+    wanted = effort.swept if swept else effort.rested
     until = time.perf_counter() + effort.limit_s
     while len(times[0]) < 2 or (len(times[0]) < wanted and time.perf_counter() < until):
         random.shuffle(turns)
@@ -205,7 +205,7 @@ def _row(name: str, tensors: int, swept: bool, times: list[list[float]]) -> dict
     return {
         "what": name,
         "tensors": tensors,
-        "caches": "swept" if swept else "warm",
+        "caches": "swept" if swept else "rested",
         "pairs": len(times[0]),
         "stock_p50_us": round(float(plain[0]), 1),
         "added_p50_us": round(float(logged[0] - plain[0]), 1),
