@@ -8,6 +8,7 @@ from pathlib import Path
 from sqlalchemy import create_engine, select
 
 from ampmon_server.store.engine.rows import insert_rows
+from ampmon_server.store.pages.pages import pack
 from ampmon_server.store.updates import scalars, updates
 from campaigns.soak.comparison import compare
 from campaigns.soak.round import Plan, Round
@@ -50,7 +51,8 @@ def _spoiled(one: Round, how: str) -> Count:
             again["step"] += 1_000_000
             paged.put(connection, {key: again})
         rows = rows[1:] if how.startswith("lose") else rows
-        insert_rows(connection, paged.table, [paged.row(key, page.bucket, rows)], replace=True)
+        stored = (*key, page.bucket, *paged.summarize(rows), pack(rows))
+        insert_rows(connection, paged.table, [stored], replace=True)
         count = compare(connection, one.trainings())
         connection.rollback()
     return count

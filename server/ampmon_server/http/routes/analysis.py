@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from ampmon_server.analysis.diagnosis.diagnose import diagnose
@@ -28,8 +28,6 @@ from ampmon_server.store import NotFound
 
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", dependencies=[OF_RUN])
-
-_POLICY = "The policy to replay. With `torch`, settings that are not given are the run's."
 
 
 @router.get("/diagnosis")
@@ -83,23 +81,23 @@ def _measurement(case: Case) -> dict[str, Any] | None:
     return {"asked": case.measurement or None, "rules": sorted(RULES)}
 
 
-@dataclass
-class _Replayed:
-    init_scale: Annotated[float | None, setting("init_scale")] = None
-    growth_factor: Annotated[float | None, setting("growth_factor")] = None
-    backoff_factor: Annotated[float | None, setting("backoff_factor")] = None
-    growth_interval: Annotated[int | None, setting("growth_interval")] = None
-    policy: Annotated[Kind, Query(description=_POLICY)] = "torch"
-    stream: StreamNumber = None
-
-
 @router.get("/simulate")
 @requires("read")
-def simulate(
+def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     run_id: UUID,
     request: Request,
     service: ServiceDependency,
-    asked: Annotated[_Replayed, Depends()],
+    init_scale: Annotated[float | None, setting("init_scale")] = None,
+    growth_factor: Annotated[float | None, setting("growth_factor")] = None,
+    backoff_factor: Annotated[float | None, setting("backoff_factor")] = None,
+    growth_interval: Annotated[int | None, setting("growth_interval")] = None,
+    policy: Annotated[
+        Kind,
+        Query(
+            description="The policy to replay. With `torch`, settings that are not given are the run's."
+        ),
+    ] = "torch",
+    stream: StreamNumber = None,
 ) -> Response:
     """Replay the newest 200 000 updates of a run under another policy, and recommend settings.
 
@@ -107,10 +105,15 @@ def simulate(
     inconclusive. ``recommended`` is the setting that the run's findings recommend. Without one it is the best that was
     found, and its ``second`` says why that is only an alternative.
     """
-    given = asdict(asked)
-    stream = given.pop("stream")
     simulator = simulator_of(service.store, run_id, stream)
     history = simulator.history
+    given = {
+        "policy": policy,
+        "init_scale": init_scale,
+        "growth_factor": growth_factor,
+        "backoff_factor": backoff_factor,
+        "growth_interval": growth_interval,
+    }
     setting = tried(history, given)
     advised = recommended(service.store, run_id, service.settings.thresholds, stream)
     advice = advise(simulator, advised)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -51,18 +51,27 @@ async def view_of(
     return View(start, stop, width, x, format, y, zone, position)
 
 
-@dataclass
-class _Replay:
-    policy: Annotated[Kind | None, Query(alias="sim_policy")] = None
-    init_scale: Annotated[float | None, setting("init_scale", "sim_init_scale")] = None
-    growth_factor: Annotated[float | None, setting("growth_factor", "sim_growth_factor")] = None
-    backoff_factor: Annotated[float | None, setting("backoff_factor", "sim_backoff_factor")] = None
-    growth_interval: Annotated[int | None, setting("growth_interval", "sim_growth_interval")] = None
+async def _replay(
+    policy: Annotated[Kind | None, Query(alias="sim_policy")] = None,
+    init_scale: Annotated[float | None, setting("init_scale", "sim_init_scale")] = None,
+    growth_factor: Annotated[float | None, setting("growth_factor", "sim_growth_factor")] = None,
+    backoff_factor: Annotated[float | None, setting("backoff_factor", "sim_backoff_factor")] = None,
+    growth_interval: Annotated[
+        int | None, setting("growth_interval", "sim_growth_interval")
+    ] = None,
+) -> dict[str, float | str | None]:
+    return {
+        "policy": policy,
+        "init_scale": init_scale,
+        "growth_factor": growth_factor,
+        "backoff_factor": backoff_factor,
+        "growth_interval": growth_interval,
+    }
 
 
 async def _asked(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     view: Annotated[View, Depends(view_of)],
-    replay: Annotated[_Replay, Depends()],
+    replay: Annotated[dict[str, float | str | None], Depends(_replay)],
     statistic: Annotated[str, OneOf(STATISTICS)] = "subnormal",
     parameter: ParameterName = None,
     search: Annotated[str, Query(max_length=256, pattern=NO_NUL)] = "",
@@ -72,9 +81,8 @@ async def _asked(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     whatif_scale: Annotated[int | None, Query(ge=-8, le=32)] = None,
     rank: Number = None,
 ) -> ChartRequest:
-    policy = asdict(replay)
     return ChartRequest(
-        view, stream, logged, statistic, parameter, whatif_scale, search, group, policy, rank
+        view, stream, logged, statistic, parameter, whatif_scale, search, group, replay, rank
     )
 
 
