@@ -112,6 +112,27 @@ def test_an_altered_schema_is_refused(
     assert "COPY" in line
 
 
+def test_a_missing_table_that_others_refer_to_is_named_as_any_other() -> None:
+    """Of a schema without the table of runs, that is all that is said, and no error is raised."""
+    opened = create_engine("sqlite://")
+    with opened.connect() as connection:
+        tables.metadata.create_all(connection)
+        connection.execute(text("DROP TABLE runs"))
+
+        assert migrations.differences(connection) == ["table runs is missing"]
+
+
+def test_columns_that_do_not_belong_are_named_in_their_order() -> None:
+    """Surplus columns are named in the order in which the table has them."""
+    opened = create_engine("sqlite://")
+    with opened.connect() as connection:
+        tables.metadata.create_all(connection)
+        for name in "zyxwvu":
+            connection.execute(text(f"ALTER TABLE runs ADD COLUMN {name} TEXT"))
+
+        assert [each.split()[1] for each in migrations.differences(connection)] == [*"zyxwvu"]
+
+
 def test_a_missing_index_is_refused_with_the_way_to_it(settings: Settings, changed) -> None:
     """The refusal for missing indexes gives the statements that recreate them; then the server starts."""
     changed("DROP INDEX ix_runs_changed", "DROP INDEX ix_attempts_run_id_attempt_id")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import TypeVar
 from uuid import UUID
 
@@ -141,8 +140,12 @@ def choose(server: ApiClient, wanted: str, *, archived_first: bool = False) -> R
     """
     if wanted == LATEST:
         return _newest(server)
-    with suppress(ValueError):  # it is no whole id
-        return _of_id(server, UUID(wanted))
+    try:
+        run_id = UUID(wanted)
+    except ValueError:
+        pass  # it is no whole id
+    else:
+        return _of_id(server, run_id)
     listed: list[Run] = []
     for archived in (archived_first, not archived_first):
         runs = list(_all(server, archived=archived))

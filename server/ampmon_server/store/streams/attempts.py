@@ -38,6 +38,7 @@ _STARTS = (
     .order_by(attempts.c.attempt.desc())
 )
 """Selects each start of a run, the newest first."""
+_NEWEST = _STARTS.limit(1)
 _REACHED = (
     select(ledger.c.stream, func.max(ledger.c.last_step))
     .where(ledger.c.run_id == bindparam("of"), ledger.c.attempt == bindparam("number"))
@@ -303,7 +304,7 @@ def newest_start(connection: Connection, run_id: bytes) -> Start | None:
 
     A start that continues where the others ended undoes nothing before its own first update.
     """
-    number, origin, assumed, size, rank = fetch(connection, _STARTS, {"of": run_id})[0]
+    number, origin, assumed, size, rank = fetch(connection, _NEWEST, {"of": run_id})[0]
     if number == 0:
         return None
     last = dict(fetch(connection, _REACHED, {"of": run_id, "number": number}))
