@@ -34,9 +34,9 @@ _log = logging.getLogger(__name__)
 
 
 class _Credentials:
-    """What is kept in ``store``, which may raise Busy.
+    """The base of credentials kept in ``store``. May raise Busy.
 
-    By ``clock``, the time of day, it expires. ``monotonic`` decides how long a lookup is cached. Both return seconds.
+    They expire by ``clock``, the time of day. ``monotonic`` decides how long a lookup is cached. Both return seconds.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ _ZSTD_LEVEL = 1
 """Shrinks figures as much as gzip, in an eighth of its time. A higher level saves nothing."""
 
 Packers: TypeAlias = Mapping[str, Callable[[], bytes]]
-"""What compresses a body, by encoding, the best first."""
+"""Functions that compress a body, by encoding, the best first."""
 
 
 def json_answer(value: object, *, status: int = 200) -> Response:
