@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import msgspec
@@ -220,6 +219,14 @@ async def revoke_token(
 
 
 def _token_json(token: Token) -> dict[str, Any]:
-    fields = asdict(token)
-    del fields["digest"]
-    return {"id": token.id, **fields}
+    return {
+        "id": token.id,
+        "name": token.name,
+        "owner": token.owner,
+        "scopes": token.scopes,
+        "projects": token.projects,
+        "made": token.made,
+        "expires": token.expires,
+        "last_used": token.last_used,
+        "revoked": token.revoked,
+    }
