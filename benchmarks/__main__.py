@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -159,7 +160,8 @@ BESIDE = ("peers", "store", "delivery", "page")
 def run(group: Group, efforts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of a group. ``efforts`` are by the first word of a benchmark's name.
 
-    Takes some minutes for all. Limits torch to one thread.
+    Takes some minutes for all. Limits torch to one thread. The figures of a benchmark that fails are left out, and its
+    traceback is printed.
     """
     torch.set_num_threads(1)
     measured: dict[str, Any] = {"command": group.command, "machine": machine.describe()}
@@ -167,9 +169,12 @@ def run(group: Group, efforts: Mapping[str, Any]) -> dict[str, Any]:
         measured["peers"] = peers.versions()
     for name, benchmark in group.benchmarks.items():
         print(f"{name}: {benchmark.title}", file=sys.stderr, flush=True)
+        much = [effort for word, effort in efforts.items() if name.startswith(word)]
         with tempfile.TemporaryDirectory() as directory:
-            much = [effort for word, effort in efforts.items() if name.startswith(word)]
-            measured[name] = benchmark.module.measure(Path(directory), *much)
+            try:
+                measured[name] = benchmark.module.measure(Path(directory), *much)
+            except Exception:
+                traceback.print_exc()
     return measured
 
 
@@ -216,13 +221,17 @@ def main() -> None:
         efforts["store"] = efforts["store"]._replace(sizes=tuple(arguments.sizes))
     if arguments.minutes:
         efforts["page"] = efforts["page"]._replace(minutes=arguments.minutes)
+    failed: list[str] = []
     for name, group in chosen(arguments.names).items():
         measured = run(group, efforts)
+        failed += group.benchmarks.keys() - measured.keys()
         text = as_markdown(group.title, group.benchmarks, measured)
         if name in GROUPS and not (arguments.quick or arguments.sizes):
             suffix = "" if name == ALONE else f"-{name}"
             write(RESULTS / f"{machine.slug()}{suffix}", text, measured)
         print(text)
+    if failed:
+        sys.exit(f"Failed, and left out of the figures: {', '.join(sorted(failed))}")
 
 
 if __name__ == "__main__":

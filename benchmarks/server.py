@@ -27,11 +27,16 @@ def started(
     *arguments: str,
     module: str = "ampmon_server.cli",
     env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
 ) -> Iterator[tuple[str, str, int]]:
     """Like `serving`, but also yield the server's process id. ``module`` runs in place of `ampmon`."""
     command = [_python(), "-m", module, "serve", "--port", "0", *arguments]
     process = subprocess.Popen(
-        [*command, "--data-dir", str(directory)], stdout=subprocess.PIPE, text=True, env=env
+        [*command, "--data-dir", str(directory)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=env,
+        cwd=cwd,
     )
     assert process.stdout is not None
     try:

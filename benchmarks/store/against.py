@@ -80,9 +80,9 @@ def _turns(
 
 
 def _turn(place: Path, tree: Path, works: list[load.Work]) -> load.Sent:
-    # The tree's ampmon comes first, because the peers' environment may have its own.
-    path = os.pathsep.join((str(tree), str(tree / "server")))
-    with started(place, env={**os.environ, "PYTHONPATH": path}) as (url, token, pid):
+    # Python looks for ampmon in the working directory first, then in PYTHONPATH, then in the peers' environment.
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tree), str(tree / "server")))}
+    with started(place, env=env, cwd=tree) as (url, token, pid):
         return load.send([url], token, works, 60.0, [pid])
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from benchmarks import (
     report,
     whole_step,
 )
-from benchmarks.__main__ import BENCHMARKS, GROUPS, chosen
+from benchmarks.__main__ import BENCHMARKS, GROUPS, Group, chosen, run
 from benchmarks.paired import Ratio, Work, ratio, ratio_of_totals, rounds_within, take_turns
 from recording import recording
 
@@ -56,6 +57,22 @@ def test_make_bench_finds_all_that_it_imports() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert all(name in done.stdout for name in GROUPS)
+
+
+def test_a_benchmark_that_fails_leaves_the_others_figures() -> None:
+    """A failing benchmark of a group is left out of its figures, and those of the others are kept."""
+
+    def fail(place: Path) -> list[dict[str, Any]]:
+        raise OSError(place)
+
+    failing, good = ModuleType("failing"), ModuleType("good")
+    failing.measure, good.measure = fail, lambda place: [{"us": 1}]  # type: ignore[attr-defined]
+    both = {"failing": report.Benchmark("", failing), "good": report.Benchmark("", good)}
+
+    measured = run(Group("Two", "make bench", both), {})
+
+    assert measured["good"] == [{"us": 1}]
+    assert "failing" not in measured
 
 
 def test_a_ratio_is_found_through_noise_that_both_share() -> None:

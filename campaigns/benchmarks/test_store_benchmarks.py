@@ -210,8 +210,9 @@ def test_ingest_is_measured(
 
 
 def test_two_trees_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server of another commit takes the same load; an unknown commit yields a note."""
+    """A server of another commit takes the same load, also with modules that are gone; an unknown one yields a note."""
     monkeypatch.setattr(against, "CROWDS", (rates.Crowd(2, 20),))
+    (older,) = against.measure(tmp_path / "older", TINY)
     monkeypatch.setattr(against, "BEFORE", "HEAD")
     (row,) = against.measure(tmp_path / "known", TINY)
     monkeypatch.setattr(against, "BEFORE", "nowhere")
@@ -219,6 +220,7 @@ def test_two_trees_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     assert min(row["before_per_s"], row["now_per_s"], row["before_us"], row["now_us"]) > 0
     assert unknown["note"].startswith("not measured: fatal: ")
+    assert older["note"] or older["before_per_s"] > 0  # a shallow clone has no older commit
 
 
 def test_listeners_are_told_while_ingesting(tmp_path: Path) -> None:
