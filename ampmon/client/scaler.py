@@ -7,7 +7,6 @@ update may unscale and measure in one pass (`Measurer.unscale`), with the same r
 
 from __future__ import annotations
 
-import copyreg
 import inspect
 import weakref
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from ampmon.errors import ConfigurationError
 from ampmon.probe.gpu import kernels
 from ampmon.probe.hooks import leave_untraced
 from ampmon.system import signals
+from ampmon.training.built import startup
 from ampmon.training.call import Call
 from ampmon.training.construction import call_of
 from ampmon.training.parameters import Models
@@ -367,7 +367,7 @@ _watched: dict[type, type] = {}
 def _watched_class(base: type) -> type:
     if base not in _watched:
         members = {
-            "__reduce_ex__": _reduce_to_base,
+            "__reduce_ex__": lambda self, protocol: startup().reduced_as(base, self, protocol),
             "__module__": base.__module__,
             "__qualname__": base.__qualname__,
             "_ampmon_base": base,
@@ -376,22 +376,3 @@ def _watched_class(base: type) -> type:
             members["monitor"] = inspect.getattr_static(base, "monitor")
         _watched[base] = type(base.__name__, (Monitored, base), members)
     return _watched[base]
-
-
-def _reduce_to_base(scaler: Any, protocol: int) -> Any:
-    """Pickle and copy the scaler as its original class does, without what is ours. The pickle loads without ampmon."""
-    base = type(scaler)._ampmon_base
-    # A twin, since another thread may use the scaler meanwhile.
-    twin = object.__new__(base)
-    twin.__dict__.update(scaler.__dict__)
-    for name in (_MONITOR, _OPTIONS, _UNSEEN):
-        twin.__dict__.pop(name, None)
-    try:
-        reduced = base.__reduce_ex__(twin, protocol)
-    finally:
-        if hasattr(base, "__del__"):  # it would release what the scaler still uses
-            twin.__class__ = torch.amp.GradScaler
-    if reduced[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
-        # Pickle would compare the class with ours. This function does the same, and every Python has it.
-        return copyreg._reconstructor, (base, object, None), *reduced[2:]  # type: ignore[attr-defined]
-    return reduced

@@ -189,29 +189,32 @@ def _waiting_class(kind: Any) -> type:
     members = {name: passing_on(name, begin) for name in ("scale", "unscale_", "step")}
     members["update"] = passing_on("update", lambda _: None)
     members["load_state_dict"] = passing_on("load_state_dict", restored)
-    members["__reduce_ex__"] = lambda self, protocol: _reduced_as(kind, self, protocol)
+    members["__reduce_ex__"] = lambda self, protocol: reduced_as(kind, self, protocol)
     members["_ampmon_waits_as"] = kind
     members |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
     _waiting_classes[kind] = type(kind.__name__, (_Unannounced, kind), members)
     return _waiting_classes[kind]
 
 
-def _reduced_as(kind: Any, scaler: Any, protocol: Any) -> Any:
-    """Pickle and copy a waiting scaler as its original class does, in whose place a pickle would name ours.
+def reduced_as(kind: Any, scaler: Any, protocol: Any) -> Any:
+    """Pickle and copy a waiting or watched scaler as its original class does, without what is ours.
 
-    Like `_reduce_to_base` of a watched scaler, which cannot be imported before a scaler is used.
+    The pickle loads without ampmon.
     """
     import copyreg
 
     # A twin, since another thread may use the scaler meanwhile.
     twin = object.__new__(kind)
-    twin.__dict__.update(scaler.__dict__)
+    for name, value in scaler.__dict__.copy().items():
+        if not name.startswith("_ampmon_"):
+            twin.__dict__[name] = value
     try:
         reduced = kind.__reduce_ex__(twin, protocol)
     finally:
         if hasattr(kind, "__del__"):  # it would release what the scaler still uses
             twin.__class__ = _Unannounced
     if reduced[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
+        # Pickle would compare the class with ours. This function does the same, and every Python has it.
         return copyreg._reconstructor, (kind, object, None), *reduced[2:]  # type: ignore[attr-defined]
     return reduced
 
