@@ -148,21 +148,6 @@ def test_intervals_of_totals_cover_what_they_say() -> None:
     assert np.median(of.errors()[:, 0]) == pytest.approx(share.std(), rel=0.08)
 
 
-def test_a_block_without_squares_is_read() -> None:
-    """A block without `run_squares`, from an older trainer, is read with zeros, which mean unknown."""
-    packed = packing.block_to_bytes(Stack.of([Sample(0, 0, 1.0, statistics(2))]))
-    end = 5 + int.from_bytes(packed[1:5], "little")
-    *head, sizes = msgspec.msgpack.decode(packing.decompress(packed[5:end]))
-    *parts, last = np.split(np.frombuffer(packed[end:], np.uint8), np.cumsum(sizes)[:-1])
-    binned = msgspec.msgpack.decode(packing.decompress(last.tobytes()))
-    del binned["run_squares"]
-    again = [*map(bytes, parts), packing.compress(msgspec.msgpack.encode(binned))]
-    first = packing.compress(msgspec.msgpack.encode((*head, [len(part) for part in again])))
-    older = b"".join([packed[:1], len(first).to_bytes(4, "little"), first, *again])
-
-    assert not packing.stack_from_bytes(older).columns["run_squares"].any()
-
-
 def test_what_is_packed_names_its_version() -> None:
     """Packed blocks, totals and rows of another version are refused."""
     stack = Stack.of([Sample(0, 0, 1.0, statistics(2))])

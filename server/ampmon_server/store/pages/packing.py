@@ -44,9 +44,6 @@ PART_OF = {"amax": 1, "sum_squares": 2}
 VERSION = b"\x05"
 """The first byte of every packed block."""
 
-_VERSION_4 = b"\x04"
-"""Blocks of this version hold every bin, and all magnitudes in double precision."""
-
 SIZE_MAX = 2**31 - 1
 """More bytes than any block has."""
 
@@ -262,7 +259,7 @@ class PackedStack:
     """The samples of a block, or of its first parts. A column is unpacked only when it is requested. Raises Damaged."""
 
     def __init__(self, data: bytes) -> None:
-        self._data = unversioned(data, _VERSION_4 if data[:1] == _VERSION_4 else VERSION)
+        self._data = unversioned(data, VERSION)
         end = size_of_first(data) - len(VERSION)
         head = _decoded(_head_decoder, self._data[_LENGTH:end])
         self.steps = np.frombuffer(head.steps, "<i8")
@@ -285,17 +282,15 @@ class PackedStack:
         return self._unpacked(columns[name], kept=kept)
 
     def whole(self) -> Stack:
-        """Unpack all columns. A block without `run_squares` gets zeros, which stand for unknown values."""
+        """Unpack all columns."""
         held = {**self._counts}
         for part in range(1, len(self._ends)):
             held |= self._part(part)
         del held[_SUBNORMAL]
-        peaks = np.frombuffer(held.pop(_PEAKS, _Column("|u1", b"")).data, np.uint8)
+        peaks = np.frombuffer(held.pop(_PEAKS).data, np.uint8)
         columns = dict(zip(_HEADS, (self.steps, self.times, self.scales), strict=True))
         for name, column in held.items():
             columns[name] = self._unpacked(column, _WIDE.get(name, ()))
-        shape = len(self.steps), len(self.parameters), SMALL
-        columns.setdefault("run_squares", np.zeros(shape, np.int64))
         if len(peaks):
             columns["histogram"][:, np.arange(len(peaks)), peaks] += _rest(columns)
         return Stack(self.parameters, columns)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -18,13 +17,6 @@ from ampmon_server.store.pages.pyramid import Pyramid
 
 VERSION = b"\x02"
 """The first byte of every page."""
-
-_VERSION_1 = b"\x01"
-_FIELDS_1 = (
-    *("first", "last", "n", "looked", "zeros", "subnormal", "on_grid"),
-    *("time_min", "on_grid_min", "time_max", "zero_max", "subnormal_max", "amax", "norm"),
-)
-"""What pages of version 1 have. They do not name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +36,6 @@ class _PackedPage(msgspec.Struct, array_like=True):
 
 
 _page_decoder = msgspec.msgpack.Decoder(_PackedPage)
-
-
-def _page_of(data: bytes) -> _PackedPage:
-    version = data[:1]
-    if version == _VERSION_1:
-        (parameters,) = struct.unpack("<I", data[1:5])
-        return _PackedPage(parameters, _FIELDS_1, packing.decompress(data[5:]))
-    if version != VERSION:
-        raise Damaged(f"it is of version {version.hex()}, but this ampmon reads {VERSION.hex()}")
-    return _page_decoder.decode(packing.decompress(data[1:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +59,7 @@ class ParameterPyramid(Pyramid):
 
     def _unpacked(self, data: bytes) -> Cells:
         try:
-            page = _page_of(data)
+            page = _page_decoder.decode(packing.decompress(packing.unversioned(data, VERSION)))
             planes = np.frombuffer(page.planes, np.uint8).reshape(8, -1)
             dtype = of_parameters.dtype_of(page.fields, page.parameters)
             cells: Cells = np.frombuffer(planes.T.tobytes(), dtype)
@@ -85,5 +67,5 @@ class ParameterPyramid(Pyramid):
             if dtype == self.dtype and part.places == range(self.parameters):
                 return cells
             return of_parameters.taken(cells, part.places, part.fields)
-        except (struct.error, msgspec.DecodeError, Damaged, ValueError) as error:
+        except (msgspec.DecodeError, Damaged, ValueError) as error:
             raise Damaged(f"a page of {self.table.name} is damaged: {error}") from error
