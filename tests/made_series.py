@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from ampmon.numerics.histogram import BINS, SUBNORMAL_BINS
 from ampmon_server.analysis.flushed import flushed_in
-from ampmon_server.analysis.policy.scalers import TORCH
+from ampmon_server.analysis.policy.scalers import changed
 from ampmon_server.analysis.policy.simulation import Path, Simulation, Skips
 from ampmon_server.charts import ParameterSource, ReplaySource, Source, View
 from ampmon_server.charts.parts.rows import LEVELS
@@ -25,6 +24,7 @@ from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.aggregates.parameters import layout, of_samples
 from ampmon_server.model.aggregates.updates import EVENTS, LAYOUT, ROWS, empty, of_rows
 from ampmon_server.model.parameter_statistics import STATISTICS
+from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import (
     GradientSeries,
     ModuleSample,
@@ -225,7 +225,8 @@ def replayed(step: np.ndarray, whole: bool = True) -> ReplaySource | None:
     first, last = int(step[0]), int(step[-1])
     step = step[:: -(-len(step) // 50)]  # the smallest number of places that is requested
     level = np.full(len(step), 10.0)
-    was, would = TORCH, dataclasses.replace(TORCH, growth_interval=50)
+    was = changed("torch", ScalePolicy())
+    would = changed("torch", ScalePolicy(), growth_interval=50)
     recorded, simulated = (
         Simulation(
             setting, first, last, last - first + 1, skips, (), None, None, Path(step, *levels)

@@ -13,7 +13,7 @@ from ampmon_server.analysis.policy import simulate
 from ampmon_server.analysis.policy.advice import advise
 from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.replay import Replay, ReplayOutcome
-from ampmon_server.analysis.policy.scalers import DEFAULTS, TORCH, Kind, Setting, changed, recorded
+from ampmon_server.analysis.policy.scalers import DEFAULTS, Kind, Setting, changed, recorded
 from ampmon_server.analysis.policy.simulate import Simulator
 from ampmon_server.analysis.policy.simulation import Recommended, Skips, sentence
 from ampmon_server.model.scale_policy import ScalePolicy
@@ -145,10 +145,10 @@ def test_nan_is_skipped_at_any_scale() -> None:
 
 
 @pytest.mark.parametrize("kind", ["megatron", "deepspeed", "fairseq", "torch"])
-def test_each_framework_finds_the_ceiling(kind: str) -> None:
+def test_each_framework_finds_the_ceiling(kind: Kind) -> None:
     """Every framework's policy spends most of a run just below a fixed ceiling."""
     run = history(record(3000, lambda update, scale: scale >= 2.0**12, growth_interval=100))
-    simulated = Simulator(run).run(DEFAULTS[kind])  # type: ignore[index]
+    simulated = Simulator(run).run(changed(kind, ScalePolicy()))
     assert max(simulated.scales, key=lambda each: each.updates).scale in {2.0**11, 2.0**10}
 
 
@@ -174,14 +174,15 @@ def test_the_recommendation_gains() -> None:
         record(3000, lambda update, scale: scale >= 2.0**12, growth_interval=20), growth_interval=20
     )
     advice = advise(Simulator(run), Recommended())
-    assert advice.setting.growth_interval is not None
-    assert advice.setting.growth_interval >= 500
-    assert advice.setting.init_scale in {2.0**10, 2.0**11}
-    assert advice.words == sentence(Simulator(run).recorded(), Simulator(run).run(advice.setting))
+    setting = advice.simulation.setting
+    assert setting.growth_interval is not None
+    assert setting.growth_interval >= 500
+    assert setting.init_scale in {2.0**10, 2.0**11}
+    assert advice.words == sentence(Simulator(run).recorded(), Simulator(run).run(setting))
     assert advice.second == "Alternative: no finding recommends a change."
     assert advice.code == (
-        f"scaler = ampmon.GradScaler(init_scale={advice.setting.init_scale:.0f}, "
-        f"growth_interval={advice.setting.growth_interval})  # init_scale was 65536; growth_interval was 20"
+        f"scaler = ampmon.GradScaler(init_scale={setting.init_scale:.0f}, "
+        f"growth_interval={setting.growth_interval})  # init_scale was 65536; growth_interval was 20"
     )
 
 
@@ -191,8 +192,9 @@ def test_what_findings_recommend_is_advised_without_a_search() -> None:
         record(3000, lambda update, scale: scale >= 2.0**12, growth_interval=20), growth_interval=20
     )
     advice = advise(Simulator(run), Recommended("code", {"growth_interval": 60.0}))
-    assert (advice.code, advice.second, advice.setting.growth_interval) == ("code", "", 60)
-    assert advice.simulation == Simulator(run).run(advice.setting)
+    setting = advice.simulation.setting
+    assert (advice.code, advice.second, setting.growth_interval) == ("code", "", 60)
+    assert advice.simulation == Simulator(run).run(setting)
 
 
 def test_a_wide_band_beside_what_was_is_an_answer() -> None:
@@ -238,7 +240,7 @@ def test_nothing_is_recommended_where_nothing_gains() -> None:
     """For a run without skips, the advice is to keep its setting."""
     run = history(record(500, lambda update, scale: False, init_scale=2.0**8), init_scale=2.0**8)
     advice = advise(Simulator(run), Recommended())
-    assert advice.setting == recorded(run.policy)
+    assert advice.simulation.setting == recorded(run.policy)
     assert advice.words.startswith("No tested setting")
 
 
@@ -278,7 +280,7 @@ def test_a_long_calm_run_is_replayed_in_few_strides(strides: list[int]) -> None:
         samples=empty_gradients(),
         updates=10**7,
     )
-    Simulator(run).run(TORCH)
+    Simulator(run).run(recorded(ScalePolicy()))
     assert max(strides) <= 5 * run.skips
     assert not run.is_whole
 

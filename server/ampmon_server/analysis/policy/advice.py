@@ -31,12 +31,11 @@ CALM = 500
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The best ``setting``, or the run's own if none gains. ``words`` describe the gain, and ``code`` applies it.
+    """The best setting, simulated, or the run's own if none gains. ``words`` describe its gain; ``code`` applies it.
 
     ``second`` says why it is only an alternative. It is empty for what the run's findings recommend.
     """
 
-    setting: Setting
     words: str
     code: str
     simulation: Simulation
@@ -47,15 +46,14 @@ def advise(simulator: Simulator, recommended: Recommended) -> Advice:
     """Return the setting that the findings recommend, else the best of a small grid around the run's own."""
     was, policy = simulator.recorded(), simulator.history.policy
     if recommended.setting:
-        setting = changed("torch", policy, **recommended.setting)
-        simulation = simulator.run(setting)
-        return Advice(setting, sentence(was, simulation), recommended.code, simulation)
+        simulation = simulator.run(changed("torch", policy, **recommended.setting))
+        return Advice(sentence(was, simulation), recommended.code, simulation)
     tried = [simulator.run(setting, REPLAYS) for setting in _grid(simulator.history)]
     best = simulator.run(min(filter(_is_sure, tried), key=_cost, default=was).setting)
     if not _is_sure(best) or _cost(was) - _cost(best) < GAIN_LEAST:
-        return Advice(was.setting, "No tested setting is clearly better.", "", was)
+        return Advice("No tested setting is clearly better.", "", was)
     code = in_settings_of(policy, best.setting.code(policy))
-    return Advice(best.setting, sentence(was, best), code, best, recommended.standing(same=False))
+    return Advice(sentence(was, best), code, best, recommended.standing(same=False))
 
 
 def _is_sure(simulation: Simulation) -> bool:

@@ -216,10 +216,7 @@ class Setting:
 
 NAMES = tuple(field.name for field in fields(Setting))[1:]
 
-TORCH = Setting("torch", 2.0**16, 2.0, 0.5, 2000)
-
 DEFAULTS: Mapping[Kind, Setting] = {
-    "torch": TORCH,
     "fixed": Setting("fixed", 2.0**16),
     "megatron": Setting("megatron", 2.0**32, growth_interval=1000),
     "deepspeed": Setting("deepspeed", 2.0**16, growth_interval=1000),
