@@ -125,7 +125,7 @@ def data_directory(environment: Mapping[str, str] = os.environ) -> Path:
     Raises ConfigurationError if there is no home directory.
     """
     if given := environment.get("AMPMON_DIR"):
-        return Path(given).expanduser().absolute()
+        return _from_start(Path(given).expanduser())
     try:
         home = Path.home()
     except RuntimeError:
@@ -138,7 +138,17 @@ def data_directory(environment: Mapping[str, str] = os.environ) -> Path:
         base = Path(environment.get("LOCALAPPDATA") or home / "AppData" / "Local")
     else:
         base = Path(environment.get("XDG_DATA_HOME") or home / ".local" / "share")
-    return (base / "ampmon").absolute()
+    return _from_start(base / "ampmon")
+
+
+def _from_start(path: Path) -> Path:
+    """The absolute path, relative to where the process started: it may have changed its folder, as Hydra does."""
+    if path.is_absolute():
+        return path
+    # Torch imports it early, and a spawned process gets the folder of its parent.
+    from multiprocessing import process
+
+    return Path(getattr(process, "ORIGINAL_DIR", None) or "", path).absolute()
 
 
 def address_file(directory: Path) -> Path:

@@ -39,8 +39,9 @@ def test_the_environment_is_read() -> None:
 def test_the_data_directory_does_not_depend_on_the_working_directory(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A relative directory is meant from where the process started: its sender has another working directory."""
-    monkeypatch.chdir(tmp_path)
+    """A relative directory is meant from where the process started, even if it changed its working directory."""
+    monkeypatch.setattr("multiprocessing.process.ORIGINAL_DIR", str(tmp_path))
+    monkeypatch.chdir("/")
     found = resolve(environment={name: "of/mine"}).dir
     assert found.is_relative_to(tmp_path / "of" / "mine")
 
