@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from ampmon.lints.reporter import ENOUGH, LintReporter
 from ampmon.probe.gradients import local_elements
+from ampmon.probe.hooks import WeakHook
 from ampmon.probe.ring import Readback
 from ampmon.training.series import Ready, Write
 
@@ -101,24 +102,36 @@ _watched: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKe
 
 
 class Steps:
-    """An optimizer's state after the scaler's step. None if it has none, as SGD without momentum.
+    """An optimizer's state after the scaler's step, or how often it stepped, if it has none, as SGD without momentum.
 
     Weights are not compared: other code may write into them between step and update, for example to clamp them.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._left: State | None = None
-        self._past = 0
-        """Consecutive updates with a second step."""
+        self._counts = False
+        """Whether a hook counts the steps."""
+        self._count = self._past = 0
+        """Steps with gradients; consecutive updates with a second step."""
         _watched[optimizer] = _watched.get(optimizer, 0) + 1
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
-        self._left = _state(optimizer)
+        state = _state(optimizer)
+        # Only the constructor of torch's own makes these.
+        if state is None and not self._counts and hasattr(optimizer, "_optimizer_step_post_hooks"):
+            self._counts = True
+            handle = optimizer.register_step_post_hook(WeakHook(self._count_one))
+            weakref.finalize(self, handle.remove)
+        self._left = state or (self._count,)
+
+    def _count_one(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self._count += any(each.grad is not None for each in parameters_of(optimizer))
 
     def past(self, optimizer: torch.optim.Optimizer) -> bool:
         """Called after an update. Return whether each of the last ones had a second step."""
-        self._past = self._past + 1 if self._left not in (None, _state(optimizer)) else 0
-        self._left = None
+        left, self._left = self._left, None
+        stepped = left not in (None, _state(optimizer) or (self._count,))
+        self._past = self._past + 1 if stepped else 0
         return self._past >= ENOUGH and _watched.get(optimizer) == 1
 
 

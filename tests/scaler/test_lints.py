@@ -410,6 +410,24 @@ def test_the_optimizer_is_stepped_past_the_scaler(data_directory: Path) -> None:
     assert set(told(data_directory)) == {"no_step"}
 
 
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"fused": True}])
+def test_a_second_step_of_an_optimizer_without_state_is_seen(
+    data_directory: Path, options: dict[str, Any], *, twice: bool
+) -> None:
+    """`optimizer.step()` after the scaler's step gets a lint, with or without momentum, and leaves no hook behind."""
+    loop = Loop(SGD, **options)
+    for _ in range(12):
+        loop.backward()
+        loop.scaler.step(loop.optimizer)
+        if twice:
+            loop.optimizer.step()
+        loop.scaler.update()
+        loop.optimizer.zero_grad()
+    assert not loop.optimizer._optimizer_step_post_hooks
+    assert set(told(data_directory)) == ({"stepped_past"} if twice else set())
+
+
 def test_two_optimizers_of_one_parameter(data_directory: Path) -> None:
     """Two optimizers of one parameter get a lint if both step in one update, and none if they take turns."""
     loop = Loop()
