@@ -46,14 +46,16 @@ class Account:
         return sum(max(seqs) + 1 - len(set(seqs)) for seqs in self.seqs.values())
 
     def leave_out(self, payload: bytes) -> None:
-        """Do not expect a rejected record: it is kept in a file, and its seq is a hole."""
+        """Do not expect a record that is too large: its seq is a hole. An update with a sample arrives without it."""
         record = wire.decode(payload)
         assert isinstance(record, wire.Update | wire.Event | wire.Scalars)
+        if isinstance(record, wire.Update) and wire.without_samples(record) is not None:
+            self.samples.discard(record.ordinal)
+            return
         self.seqs[record.stream].remove(record.seq)
         if isinstance(record, wire.Update):
             del self.updates[record.ordinal]
             self.skips.discard(record.ordinal)
-            self.samples.discard(record.ordinal)
         elif isinstance(record, wire.Scalars):
             for name in record.values:
                 del self.scalars[record.ordinal, name]

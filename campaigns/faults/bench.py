@@ -185,7 +185,7 @@ class Bench:
         end = time.monotonic() + DEADLINE_S
         while account.waiting(directory) and time.monotonic() < end:
             if line.operation == "request":
-                for each in self._send(directory, "own", None, line.plant).all_told("acked"):
+                for each in self._send(directory, "own", None, line).all_told("acked"):
                     sent.note(*each)
             else:
                 drain(directory, parts.transports(self._token, sent.note))
@@ -234,8 +234,17 @@ class Bench:
         office.resign()
         return part
 
-    def _send(self, directory: Path, which: str, fault: Fault | None, plant: str = "") -> Part:
-        work = partial(parts.send, directory=directory, token=self._token, plant=plant)
+    def _send(
+        self, directory: Path, which: str, fault: Fault | None, line: Line | None = None
+    ) -> Part:
+        """Run a sender. In a ``line`` of bad answers nothing hangs, and a resend would meet the fault elsewhere."""
+        work = partial(
+            parts.send,
+            directory=directory,
+            token=self._token,
+            plant=line.plant if line else "",
+            patient=line is not None,
+        )
         part = self._part(work, fault, directory, self._port(which))
         part.wait()
         return part

@@ -205,25 +205,33 @@ class Witness:
 
 
 def transports(
-    token: str, note: Callable[[str, dict[str, list[int]]], object]
+    token: str,
+    note: Callable[[str, dict[str, list[int]]], object],
+    read_timeout_s: float = READ_TIMEOUT_S,
 ) -> Callable[[Destination], Transport]:
     """Witnessed HTTP transports to a spool's destination."""
     return lambda destination: Witness(
-        HttpTransport(destination.url, token=token, read_timeout_s=READ_TIMEOUT_S), note
+        HttpTransport(destination.url, token=token, read_timeout_s=read_timeout_s), note
     )
 
 
-def send(trap: Trap, directory: Path, token: str, plant: str = "") -> None:
-    """Run the sender's loop until nothing is left, for at most `SENDING_S`."""
+def send(
+    trap: Trap, directory: Path, token: str, plant: str = "", *, patient: bool = False
+) -> None:
+    """Run the sender's loop until nothing is left, for at most `SENDING_S`. If ``patient``, wait for slow answers."""
     stop = threading.Event()
-    end = time.monotonic() + SENDING_S
+    end = time.monotonic() + (DEADLINE_S if patient else SENDING_S)
 
     def at_work() -> bool:
         if not account.waiting(directory) or time.monotonic() > end:
             stop.set()
         return True
 
-    transport_for = transports(token, lambda attempt, seqs: trap.tell(acked=[attempt, seqs]))
+    transport_for = transports(
+        token,
+        lambda attempt, seqs: trap.tell(acked=[attempt, seqs]),
+        DEADLINE_S if patient else READ_TIMEOUT_S,
+    )
     if plant == "takes silence for acknowledgement":
         honest = transport_for
         transport_for = lambda destination: TakesSilenceForAcknowledgement(honest(destination))  # noqa: E731

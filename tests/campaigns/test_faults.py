@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 
 import scripts
+from ampmon import identity, wire
+from batches import Trainer
+from campaigns.faults import account
+from campaigns.faults.account import Account
 
 
 ROOT = Path(__file__).parents[2]
@@ -39,3 +43,17 @@ def test_faults_lose_nothing_and_a_planted_bug_is_found() -> None:
     assert wrong.keys() - {"all cells together"} == {PLANTED}, wrong
     assert wrong.get("all cells together") is None, wrong
     assert ran.returncode == 1
+
+
+def test_of_records_that_are_too_large_an_update_is_expected_without_its_sample() -> None:
+    """The sender delivers an update that is too large without its sample, so only an update that has none is a hole."""
+    trainer = Trainer(run_id=identity.uuid7(), rank=0, attempt_id=identity.uuid7())
+    expected = Account()
+    for record in (records := trainer.updates(3, skipped=(1,), sampled=(1, 2))):
+        account._add(expected, record)
+    for record in records[:2]:
+        expected.leave_out(wire.encode(record))
+
+    (numbers,) = expected.seqs.values()
+    assert numbers == [1, 2]
+    assert (set(expected.updates), expected.skips, expected.samples) == ({1, 2}, {1}, {2})
