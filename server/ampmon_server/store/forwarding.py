@@ -32,10 +32,9 @@ from ampmon_server.store.pages import ranges
 from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.reading import columns
-from ampmon_server.store.runs import runs
 from ampmon_server.store.schema.global_tables import destinations
-from ampmon_server.store.schema.tables import attempts, forwarded, ledger
-from ampmon_server.store.schema.tables import runs as of_runs
+from ampmon_server.store.schema.tables import attempts, forwarded, ledger, runs
+from ampmon_server.store.streams import state
 from ampmon_server.store.streams.scalers import Scaler, StreamSource, scalers_of
 from ampmon_server.store.updates import scalars, updates
 
@@ -132,7 +131,7 @@ def behind(connection: Connection, destination: str, since: int, limit: int) -> 
 
     They are in order of that change.
     """
-    run, held = of_runs.c, forwarded.c
+    run, held = runs.c, forwarded.c
     begun = select(destinations.c.since).where(destinations.c.destination == destination)
     mine = and_(held.run_id == run.run_id, held.destination == destination)
     rows = connection.execute(
@@ -148,7 +147,7 @@ def behind(connection: Connection, destination: str, since: int, limit: int) -> 
 
 def keep(connection: Connection, portion: Portion, position: str) -> None:
     """Record that a portion was forwarded, and the destination's new ``position``. Raises NotFound."""
-    runs.find(connection, portion.run_id, held=True)
+    state.find(connection, portion.run_id, held=True)
     of = portion.run_id.bytes, portion.destination
     row = (*of, portion.version, portion.ranges, position)
     insert_rows(connection, forwarded, [row], replace=True)
@@ -156,7 +155,7 @@ def keep(connection: Connection, portion: Portion, position: str) -> None:
 
 def next_portion(connection: Connection, destination: str, run_id: UUID) -> Portion:
     """Return the next portion of a run to forward. It has no points if nothing is left. Raises NotFound."""
-    run, held = runs.find(connection, run_id), forwarded.c
+    run, held = state.find(connection, run_id), forwarded.c
     of = (held.run_id == run_id.bytes, held.destination == destination)
     stored = connection.execute(select(held.ranges, held.position).where(*of)).one_or_none()
     done, position = stored or ("", "")

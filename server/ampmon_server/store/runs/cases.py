@@ -61,7 +61,7 @@ MOVES, BESIDE = 16, 256
 def read(connection: Connection, run_id: UUID) -> Case:
     """Return the data that a run is judged by. The cost does not depend on the run's length. Raises NotFound."""
     now = now_us()
-    row = runs.find(connection, run_id)
+    row = state.find(connection, run_id)
     start = newest_start(connection, row.run_id) if row.attempts > 1 else None
     every = sorted(scalers_of(connection, row.run_id), key=lambda each: each.number)
     found = [each.since(start) for each in every[:SCALERS]]

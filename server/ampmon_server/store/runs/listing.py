@@ -16,8 +16,9 @@ from sqlalchemy import ColumnElement, Connection, and_, case, cast, func, or_, s
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import BadQuery
 from ampmon_server.store.engine.paging import Paged
-from ampmon_server.store.runs.runs import SUMMARY_COLUMNS, Status, Summary, summary
+from ampmon_server.store.runs.runs import Status, Summary, summary
 from ampmon_server.store.schema.tables import key_text, runs
+from ampmon_server.store.streams.state import SUMMARY_COLUMNS
 
 
 Sort = Literal[

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Column, Connection, Row, select, update
+from sqlalchemy import Connection, Row, select, update
 
 from ampmon_server.model.words import scale_words
 from ampmon_server.store.alerts import mutes, outbox
@@ -16,7 +16,7 @@ from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import KINDS
 from ampmon_server.store.schema.tables import attempts, headers, runs
-from ampmon_server.store.streams.state import Advance, move_on
+from ampmon_server.store.streams.state import Advance, find, move_on
 
 
 NOT_MEASURABLE = "its script does not call ampmon.measure_on_request(), or has several ranks"
@@ -82,10 +82,6 @@ class Summary:
     version: int
 
 
-SUMMARY_COLUMNS = tuple(column for column in runs.c if column.name != "findings")
-"""Without findings, which may be long and appear in no list."""
-
-
 @dataclass(frozen=True, slots=True)
 class Edit:
     """Changes of a run by a user. None leaves a value as it is."""
@@ -110,21 +106,6 @@ def belonging(connection: Connection, run_id: UUID) -> Belonging:
     """Return the project and owner of a run. Raises NotFound."""
     row = find(connection, run_id, runs.c.project, runs.c.owner)
     return Belonging(row.project, row.owner)
-
-
-def find(
-    connection: Connection, run_id: UUID, *columns: Column[Any], held: bool = False
-) -> Row[Any]:
-    """Return some columns of a run, or all that a summary needs. Raises NotFound.
-
-    With ``held``, lock its row until the transaction ends.
-    """
-    wanted = select(*(columns or SUMMARY_COLUMNS))
-    statement = wanted.where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
-    row = connection.execute(statement.with_for_update() if held else statement).one_or_none()
-    if row is None:
-        raise NotFound(f"There is no run {run_id}.")
-    return row
 
 
 def status_of(row: Row[Any], now: int) -> Status:

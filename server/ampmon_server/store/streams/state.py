@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, bindparam, func, or_, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Row, bindparam, func, or_, select, update
 
 from ampmon import wire
 from ampmon_server.model.aggregates.updates import Counts
@@ -131,6 +131,9 @@ def _silence_us(update_us: float) -> int:
     return int(max(SILENT_AFTER_US, SILENT_AFTER_UPDATES * update_us))
 
 
+SUMMARY_COLUMNS = tuple(column for column in runs.c if column.name != "findings")
+"""Without findings, which may be long and appear in no list."""
+
 _NAMES = tuple(column.name for column in runs.columns)
 _LOCKING = select(runs).where(runs.c.run_id == bindparam("of")).with_for_update()
 
@@ -150,6 +153,21 @@ def begin(connection: Connection, header: wire.AttemptHeader, owner: str | None 
     # Waits for the commit of a server that creates the same run; the next statement then sees its row.
     insert_rows(connection, runs, [_row(state)])
     return lock(connection, header.run_id) or state
+
+
+def find(
+    connection: Connection, run_id: UUID, *columns: Column[Any], held: bool = False
+) -> Row[Any]:
+    """Return some columns of a run, or all that a summary needs. Raises NotFound.
+
+    With ``held``, lock its row until the transaction ends.
+    """
+    wanted = select(*(columns or SUMMARY_COLUMNS))
+    statement = wanted.where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
+    row = connection.execute(statement.with_for_update() if held else statement).one_or_none()
+    if row is None:
+        raise NotFound(f"There is no run {run_id}.")
+    return row
 
 
 def increment_version(connection: Connection, run_id: UUID) -> None:
@@ -218,13 +236,7 @@ def held(connection: Connection, run_id: UUID) -> tuple[Any, ...] | None:
 def move_on(connection: Connection, run_id: UUID, now: int) -> Advance:
     """Increment the version of a run, and lock its row until the transaction ends. Raises NotFound."""
     table = runs.c
-    row = connection.execute(
-        select(table.version, table.last_step)
-        .where(table.run_id == run_id.bytes, table.deleted == 0)
-        .with_for_update()
-    ).one_or_none()
-    if row is None:
-        raise NotFound(f"There is no run {run_id}.")
+    row = find(connection, run_id, table.version, table.last_step, held=True)
     connection.execute(
         update(runs)
         .where(table.run_id == run_id.bytes)

@@ -18,10 +18,10 @@ from ampmon.wire import COUNT_MAX
 from ampmon_server.model.case import RunEvent
 from ampmon_server.model.series import Forgotten, Resume
 from ampmon_server.store.engine import paging
-from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.paging import Paged
 from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.schema.tables import attempts, events, runs, streams
+from ampmon_server.store.streams import state
 from ampmon_server.store.streams.scalers import Scaler
 
 
@@ -40,9 +40,7 @@ def read(
     cursor: str | None = None,
 ) -> Paged[RunEvent]:
     """Return a page of events, newest first. Raises NotFound."""
-    run = select(runs.c.run_id).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
-    if connection.scalar(run) is None:
-        raise NotFound(f"There is no run {run_id}.")
+    state.find(connection, run_id, runs.c.run_id)
     statement = _of(run_id.bytes)
     if stream is not None:
         statement = statement.where(events.c.stream == stream)
