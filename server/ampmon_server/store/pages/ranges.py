@@ -14,8 +14,10 @@ Range: TypeAlias = tuple[int, int]
 def from_numbers(numbers: Sequence[int]) -> list[Range]:
     """The ranges that hold ``numbers``, given in any order."""
     held = np.unique(np.array(numbers, np.int64))
-    parts = np.split(held, np.flatnonzero(np.diff(held) > 1) + 1)
-    return [(int(part[0]), int(part[-1])) for part in parts if len(part)]
+    apart = np.diff(held) > 1
+    firsts = held[np.append(True, apart)[: len(held)]]
+    lasts = held[np.append(apart, True)[: len(held)]]
+    return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
 
 
 def merge(ranges: Iterable[Range]) -> list[Range]:
