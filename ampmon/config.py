@@ -114,7 +114,7 @@ class RunOptions:
     named: bool = True
     """Whether the user named the address. Else it is that of the server on the data directory, or the default."""
     spool_bytes: int = SPOOL_BYTES
-    """Disk space that the unsent records of one process may take, in bytes."""
+    """Disk space that the unsent records of one process may take, in bytes, and as much again for rejected ones."""
     quiet: bool = False
     """Whether to print nothing if all goes well."""
 
@@ -208,7 +208,7 @@ def is_loopback(host: str | None) -> bool:
 
 
 def proxy_for(url: str) -> str | None:
-    """The proxy that HTTPS_PROXY names, if ``url`` is of an https server elsewhere that NO_PROXY does not except."""
+    """The proxy that HTTPS_PROXY, else ALL_PROXY, names for an https server elsewhere, unless NO_PROXY excepts it."""
     with contextlib.suppress(ValueError):
         parts = urllib.parse.urlsplit(url)
         if parts.scheme == "https" and not is_loopback(parts.hostname):
@@ -216,7 +216,7 @@ def proxy_for(url: str) -> str | None:
 
             proxies = getproxies_environment()
             if not (proxy_bypass(parts.netloc) or _is_in(parts.hostname, proxies.get("no", ""))):
-                return proxies.get("https")
+                return proxies.get("https") or proxies.get("all")
     return None
 
 

@@ -30,7 +30,8 @@ class Tunnels(urllib3.ProxyManager):
             super().__init__(url._replace(auth=None).url, timeout=timeout, proxy_headers=headers)
         except ValueError:
             raise Unreachable(
-                "HTTPS_PROXY is not an address such as http://proxy.example:3128"
+                "HTTPS_PROXY is not an address such as http://proxy.example:3128. ALL_PROXY stands in for it. SOCKS "
+                "cannot be used: set HTTPS_PROXY, or list the server in NO_PROXY"
             ) from None
         self.place = url.netloc or ""
 

@@ -43,7 +43,7 @@ def batch(count: int = 1) -> bytes:
 
 @pytest.fixture(autouse=True)
 def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"):
+    for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
 
@@ -86,13 +86,17 @@ def proxy(server: RecordingServer) -> Iterator[ConnectProxy]:
         ({"HTTPS_PROXY": "http://p:1"}, "https://[::1]:8267", None),
         ({"HTTPS_PROXY": "http://p:1"}, "https://[fd00::1]:8267", "http://p:1"),
         ({"HTTPS_PROXY": "http://p:1"}, "https://[", None),
+        ({"ALL_PROXY": "http://p:1"}, URL, "http://p:1"),
+        ({"ALL_PROXY": "http://p:1", "HTTPS_PROXY": "http://q:1"}, URL, "http://q:1"),
+        ({"ALL_PROXY": "http://p:1", "NO_PROXY": NAME}, URL, None),
+        ({"ALL_PROXY": "http://p:1"}, f"http://{NAME}", None),
         ({}, URL, None),
     ],
 )
 def test_the_environment_names_the_proxy(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], url: str, proxy: str | None
 ) -> None:
-    """HTTPS_PROXY counts for https, in either case. NO_PROXY, loopback and plain http are excepted."""
+    """HTTPS_PROXY, else ALL_PROXY, counts for https, in either case. NO_PROXY, loopback and http are excepted."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert proxy_for(url) == proxy
@@ -142,6 +146,10 @@ def test_a_connection_that_was_closed_is_tunnelled_again(
         ("http://me:geheim@{place}", "through the proxy {place}: the proxy answers HTTP 403"),
         ("http://me:geheim@127.0.0.1:9", "through the proxy 127.0.0.1:9: connection refused"),
         ("socks5://me:geheim@{place}", "HTTPS_PROXY is not an address such as http://"),
+        (
+            "socks5://me:geheim@{place}",
+            "SOCKS cannot be used: set HTTPS_PROXY, or list the server in NO_PROXY",
+        ),
         ("http://me:geheim@", "HTTPS_PROXY is not an address such as http://"),
         ("http://me:geh€im@{place}", "HTTPS_PROXY is not an address such as http://"),
     ],
