@@ -21,7 +21,7 @@ from ampmon.sender import election
 from ampmon.sender.adoption import LINGER_S, SILENT_S, adopt, orphans
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.loop import Loop
-from ampmon.spool import Destination, claim, claimant_of, spools
+from ampmon.spool import Destination, claim, claimant_of, frame, spools
 from ampmon.testing import ManualClock, MemoryTransport
 from ampmon_server.cli.serve import orphan_senders
 from attempts import DEAD, Attempt, end_sender, seqs
@@ -298,6 +298,23 @@ def test_one_sender_where_files_cannot_be_locked(
     assert election.elect(directory) is None
     office.resign()
     assert not election.is_held(directory)
+
+
+def test_a_server_says_that_it_cannot_send_what_dead_processes_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Records that no sender here can send are reported in the server's log once, however often it looks."""
+    with monkeypatch.context() as patched:
+        patched.setattr(frame, "VERSION", frame.VERSION + 1)
+        Attempt(tmp_path, process=DEAD).leave()
+    looks, find = list[Path](), sender.orphans
+    monkeypatch.setattr(sender, "orphans", lambda path: (looks.append(path), find(path))[1])
+    monkeypatch.setattr(sender, "ensure_running", lambda path: None)
+    with orphan_senders(tmp_path, every_s=0.02):
+        wait_for(lambda: len(looks) > 3)
+    assert caplog.messages == [
+        f"Records of 1 ended processes are in {tmp_path / 'spool'} and cannot be sent: run `ampmon sync` to see why"
+    ]
 
 
 def test_what_dead_processes_left_is_sent_while_a_server_runs(

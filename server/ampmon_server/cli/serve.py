@@ -134,7 +134,7 @@ _AT_MOST_S = 600.0
 def orphan_senders(directory: Path, every_s: float = EVERY_S) -> Iterator[None]:
     """Start a sender for records that dead processes left in the data directory, if there are any; look every 30 s.
 
-    When a sender makes no progress, the next one starts later each time, after up to ten minutes.
+    When a sender makes no progress, the log says so, and the next one starts later each time, after up to ten minutes.
     """
     stop = threading.Event()
 
@@ -145,7 +145,14 @@ def orphan_senders(directory: Path, every_s: float = EVERY_S) -> Iterator[None]:
             left = sender.orphans(directory)
             if left:
                 sender.ensure_running(directory)
-            pause_s = min(2 * pause_s, _AT_MOST_S) if left and left == before else every_s
+            stuck = bool(left) and left == before
+            if stuck and pause_s == every_s:
+                _log.warning(
+                    "Records of %d ended processes are in %s and cannot be sent: run `ampmon sync` to see why",
+                    len(left),
+                    directory / "spool",
+                )
+            pause_s = min(2 * pause_s, _AT_MOST_S) if stuck else every_s
             before = left
             if stop.wait(pause_s):
                 return
