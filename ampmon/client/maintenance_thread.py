@@ -13,6 +13,7 @@ from ampmon import sender
 from ampmon.client.quota import SCARCE
 from ampmon.errors import NO_TOKEN
 from ampmon.spool import SpoolWriter
+from ampmon.spool.state import REJECTED
 
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ class MaintenanceThread:
         if options.mode != "online":
             return
         sender.ensure_running(options.dir)
+        self._warn_of_rejected()
         status = sender.status(options.dir)
         problem = status.problem(options.url, self._attempt_id) if status else None
         # At first, the status is of the time before this run, which may have brought another route.
@@ -137,6 +139,14 @@ class MaintenanceThread:
                 f"sent when it takes them.{todo}",
             )
 
+    def _warn_of_rejected(self) -> None:
+        if (rejected := self._spool.path / REJECTED).exists():
+            self._recorder.warn(
+                "rejected",
+                f"ampmon: the server rejects records of this run. Training goes on; {rejected} holds them and the "
+                "reasons, up to AMPMON_SPOOL_BYTES. Further ones are only counted.",
+            )
+
     def _end(self) -> None:
         self._spool.close(max(self._deadline - time.monotonic(), 0.0))
         options = self._recorder.options
@@ -144,6 +154,7 @@ class MaintenanceThread:
             sender.ensure_running(options.dir)
             left_s = max(self._deadline - time.monotonic(), 0.0)
             sender.wait_until_sent(options.dir, self._attempt_id, left_s)
+            self._warn_of_rejected()
             self._recorder.findings.look(self._spool.path)
 
 

@@ -21,7 +21,7 @@ from ampmon.sender.adoption import LINGER_S, WriterLiveness
 from ampmon.spool import layout
 from ampmon.spool.layout import Position
 from ampmon.spool.reader import Chunk, SpoolEntry, SpoolReader
-from ampmon.spool.state import Answers, Cursor, Destination
+from ampmon.spool.state import REJECTED, Answers, Cursor, Destination
 from ampmon.system import private
 from ampmon.transport import BLAMES_THE_BATCH, TOO_LARGE, Transport
 
@@ -29,7 +29,6 @@ from ampmon.transport import BLAMES_THE_BATCH, TOO_LARGE, Transport
 BATCH_BYTES_MAX = 2**22
 BATCH_RECORDS_MAX = 5000
 _BATCH_BYTES_MIN = 2**16
-_REJECTED = "rejected"
 _DURABLE_EVERY_S = 1.0
 _FINISH_BYTES_MAX = 4096
 _log = logging.getLogger(__name__)
@@ -53,7 +52,7 @@ class SpoolDelivery:
         self.sent = 0
         self._author = WriterLiveness(path, destination.process, clock, linger_s=linger_s)
         self._transport = transport
-        self._settled = CursorKeeper(path, clock)
+        self._settled = CursorKeeper(path, clock, destination.bytes_max)
         self._answers = Answers(path)
         self._reader = SpoolReader(path, self.cursor.position)
         self._scout = SpoolReader(path, self.cursor.position)
@@ -252,9 +251,10 @@ def _without_samples(entry: SpoolEntry) -> SpoolEntry | None:
 class CursorKeeper:
     """Keeps the cursor of the spool at ``path``, and frees the disk space behind it."""
 
-    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+    def __init__(self, path: Path, clock: Callable[[], float], rejected_bytes_max: int) -> None:
         self.cursor = Cursor.read(path)
         self._path = path
+        self._rejected_bytes_max = rejected_bytes_max
         self._clock = clock
         self._durable_s = clock()
 
@@ -271,22 +271,30 @@ class CursorKeeper:
             self._move(chunk.end, corrupt=self.cursor.corrupt + chunk.corrupt)
 
     def set_aside(self, entry: SpoolEntry, reason: str) -> None:
-        """Move past a refused record, and keep it with the reason in the file `rejected`. Raises OSError."""
+        """Move past a refused record. The file `rejected` keeps it with the reason, if it has room. Raises OSError."""
+        path, cursor = self._path / REJECTED, self.cursor
         line = msgspec.json.encode(
             {"time": time.time_ns() // 1000, "reason": reason, "record": entry.payload}
         )
-        fd = private.open_file(self._path / _REJECTED, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        fd = private.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         with open(fd, "ab", buffering=0) as file:
             before = file.seek(0, os.SEEK_END)
-            if file.write(line + b"\n") <= len(line):  # a full disk took a part
+            full = before + len(line) >= self._rejected_bytes_max
+            if not full and file.write(line + b"\n") <= len(line):  # a full disk took a part
                 file.truncate(before)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path / _REJECTED)
-        cursor = self.cursor
-        self._move(entry.end, rejected=cursor.rejected + 1, corrupt=cursor.corrupt + entry.corrupt)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        if full and not cursor.discarded:
+            _log.warning("%s is full: further rejected records are only counted", path)
+        self._move(
+            entry.end,
+            rejected=cursor.rejected + 1,
+            discarded=cursor.discarded + full,
+            corrupt=cursor.corrupt + entry.corrupt,
+        )
 
     def keeps_records(self) -> bool:
         """Whether refused records lie in the spool. Checks the disk, since their count may be lost with the cursor."""
-        return (self._path / _REJECTED).exists()
+        return (self._path / REJECTED).exists()
 
     def remove(self) -> None:
         """Free the disk space of a delivered spool, except for records set aside. Raises OSError."""

@@ -72,7 +72,7 @@ class DestinationWorker:
         self._spools: dict[str, SpoolTurns] = {}
         self._problem: str | None = None
         self._since = _now()
-        self._rejected = self._corrupt = 0
+        self._rejected = self._discarded = self._corrupt = 0
 
     def limit(self, bytes_max: int) -> None:
         """Limit a batch to ``bytes_max`` bytes of records from now on."""
@@ -171,6 +171,7 @@ class DestinationWorker:
         turns.problem = None
         if progress == "done":
             self._rejected += turns.delivery.cursor.rejected
+            self._discarded += turns.delivery.cursor.discarded
             self._corrupt += turns.delivery.cursor.corrupt
             self._idle_since_s = self._clock()
             del self._spools[name]
@@ -230,6 +231,7 @@ class DestinationWorker:
             waiting_bytes=sum(delivery.waiting_bytes() for delivery in deliveries),
             rejected=self._rejected + sum(delivery.cursor.rejected for delivery in deliveries),
             corrupt=self._corrupt + sum(delivery.cursor.corrupt for delivery in deliveries),
+            discarded=self._discarded + sum(each.cursor.discarded for each in deliveries),
         )
 
 

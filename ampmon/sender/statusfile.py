@@ -21,7 +21,8 @@ class DestinationStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one server. Times are microseconds since the epoch.
 
     ``since`` is when the server last took a batch or, before that, when it was first tried. ``problem`` says why all
-    records wait, or None. ``refused`` says why those of single spools do, by the spool's name.
+    records wait, or None. ``refused`` says why those of single spools do, by the spool's name. Of the ``rejected``
+    records, those ``discarded`` are not kept in a file.
     """
 
     url: str
@@ -30,6 +31,7 @@ class DestinationStatus(msgspec.Struct, frozen=True, kw_only=True):
     waiting_bytes: int
     rejected: int
     corrupt: int
+    discarded: int = 0
     refused: dict[str, str] = {}
 
 

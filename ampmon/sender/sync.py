@@ -27,7 +27,7 @@ _POLL_S = 0.1
 
 @dataclass(slots=True)
 class SpoolOutcome:
-    """The outcome of one spool: ``records`` were sent, ``rejected`` were refused and set aside.
+    """The outcome of one spool: ``records`` were sent, ``rejected`` were refused, of which a file lacks ``discarded``.
 
     ``left_bytes`` on disk are not sent, and ``problem`` says why. ``kept`` says why a fully sent spool stays on disk.
     ``url`` is the server that the spool names.
@@ -38,6 +38,7 @@ class SpoolOutcome:
     url: str = ""
     records: int = 0
     rejected: int = 0
+    discarded: int = 0
     corrupt: int = 0
     problem: str | None = None
     kept: str | None = None
@@ -143,7 +144,7 @@ class Sync:
         """Send what a spool holds now, since a live process may write forever. Return whether all of it was sent."""
         end = layout.end_of(delivery.path)
         backoff, tries = Backoff(self._clock, first_s=LOCAL_FIRST_S), 0
-        before = delivery.cursor.rejected, delivery.cursor.corrupt
+        before = delivery.cursor
         progress = ""
         while progress != "done":
             try:
@@ -160,8 +161,9 @@ class Sync:
                     break
             finally:
                 outcome.records = delivery.sent
-                outcome.rejected = delivery.cursor.rejected - before[0]
-                outcome.corrupt = delivery.cursor.corrupt - before[1]
+                outcome.rejected = delivery.cursor.rejected - before.rejected
+                outcome.discarded = delivery.cursor.discarded - before.discarded
+                outcome.corrupt = delivery.cursor.corrupt - before.corrupt
                 outcome.left_bytes = delivery.waiting_bytes()
                 self._on_batch(self)
             time.sleep(_POLL_S if progress == "quiet" else backoff.remaining_s())
@@ -182,7 +184,8 @@ def _explain(outcome: SpoolOutcome, *, whole: bool) -> None:
     if outcome.left_bytes and not whole:
         outcome.problem = "it does not name its run, or its last record is incomplete"
     elif outcome.rejected:
-        outcome.problem = f"rejected records are in {outcome.path}, in the file `rejected`"
+        full = f", which is full: {outcome.discarded:,} are not" if outcome.discarded else ""
+        outcome.problem = f"rejected records are in {outcome.path}, in the file `rejected`{full}"
     elif outcome.left_bytes:
         outcome.kept = "its process is still writing"
     elif outcome.path.exists():

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ampmon.config import Route, RunOptions, route_to
+from ampmon.config import SPOOL_BYTES, Route, RunOptions, route_to
 from ampmon.identity.process import ProcessIdentity, this_process
 from ampmon.spool.layout import Position, bytes_behind
 from ampmon.system import private
@@ -22,6 +22,7 @@ from ampmon.system import private
 
 CURSOR = "cursor"
 DESTINATION = "destination"
+REJECTED = "rejected"
 _CLOSED, _FINDINGS, _REQUEST = "closed", "findings", "request"
 
 
@@ -30,6 +31,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
 
     ``token`` is the one given explicitly; None means the data directory's token file. Unless somebody ``named`` the
     address, the server that runs on the data directory takes precedence. ``route`` leads to a named address.
+    ``bytes_max`` limits the records, and likewise those that the server rejects.
     """
 
     url: str
@@ -38,6 +40,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None = None
     named: bool = True
     route: Route = Route()
+    bytes_max: int = SPOOL_BYTES
 
     @classmethod
     def of(cls, options: RunOptions) -> Destination:
@@ -49,6 +52,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
             token=options.token,
             named=options.named,
             route=route_to(options.url) if options.named else Route(),
+            bytes_max=options.spool_bytes,
         )
 
     @classmethod
@@ -70,7 +74,8 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
 class Cursor(msgspec.Struct, frozen=True, kw_only=True):
     """How far a spool is delivered: everything before is acknowledged, or set aside and counted.
 
-    ``corrupt`` counts places where bytes were no frame, ``rejected`` counts records that the server refused.
+    ``corrupt`` counts places where bytes were no frame, ``rejected`` counts records that the server refused, and
+    ``discarded`` those of them for which the file `rejected` had no room.
     ``finished`` says that the attempt's own finish event was delivered.
     """
 
@@ -78,6 +83,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
     corrupt: int = 0
     rejected: int = 0
+    discarded: int = 0
     finished: bool = False
 
     @property

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ampmon import wire
+from ampmon import sender, wire
 from ampmon.client import current_run, maintenance_thread
 from ampmon.client.recorder import Recorder
 from ampmon.client.troubles import AmpmonWarning
@@ -120,6 +120,25 @@ def test_a_full_disk_is_warned_of_once_and_told_when_it_is_over(
     assert [one.seq for one in recorded.updates] == list(range(140))
     assert recorded.events("spool")[0].detail["kept"] == "memory"
     assert recorded.events("dropped") == []
+
+
+def test_rejected_records_are_warned_of_once(
+    data_directory: Path, busy: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the server has rejected records, one warning says so, and names the file with the reasons."""
+    monkeypatch.setattr(sender, "ensure_running", lambda directory: None)
+    recorder = current_run.start(resolve(mode="online"))
+    assert recorder is not None
+    rejected = recorder._spool.path / "rejected"
+
+    def reject() -> None:
+        rejected.touch()
+        wait_for(lambda: len(warned))
+        current_run.finish(0)
+
+    with pytest.warns(AmpmonWarning, match="rejects records of this run") as warned:
+        reject()
+    assert [str(rejected) in str(each.message) for each in warned] == [True]
 
 
 def test_a_disk_that_loses_what_it_took_is_warned_of_once(

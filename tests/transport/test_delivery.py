@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from ampmon import wire
+from ampmon.config import SPOOL_BYTES_MIN, resolve
 from ampmon.errors import Unreachable
 from ampmon.identity import uuid7
 from ampmon.identity.process import start_time, this_process
@@ -24,7 +25,7 @@ from ampmon.sender.backoff import Backoff
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.destination_worker import DestinationWorker
 from ampmon.sender.loop import http_transports
-from ampmon.spool import Destination, frame, layout, spools
+from ampmon.spool import Cursor, Destination, frame, layout, spools
 from ampmon.testing import ManualClock, MemoryTransport
 from attempts import DEAD, Attempt, seqs
 from draining import DrainReport, drain
@@ -237,6 +238,24 @@ def test_poison_is_set_aside_and_the_rest_goes_on(tmp_path: Path, server: Memory
     assert [line["reason"] for line in lines] == ["a record is not acceptable"] * 4
     assert list(attempt.spool.path.glob("*.seg")) == []
     assert send(tmp_path, server).sent == 0
+
+
+def test_rejected_records_fill_no_disk(
+    tmp_path: Path, server: MemoryTransport, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rejected records take no more disk space than unsent ones may. Further ones are counted, and the log says so."""
+    attempt = Attempt(tmp_path)
+    environment = {"AMPMON_SPOOL_BYTES": str(SPOOL_BYTES_MIN)}
+    Destination.of(resolve(dir=tmp_path, environment=environment)).write(attempt.spool.path)
+    attempt.events(10, text="x" * (SPOOL_BYTES_MIN // 5))
+    server.refuse = lambda record: record.seq % 5 != 0
+    report = send(tmp_path, server)
+    assert (report.sent, report.rejected, report.waiting_bytes) == (2, 8, 0)
+    rejected = (attempt.spool.path / "rejected").read_bytes()
+    assert len(rejected) <= SPOOL_BYTES_MIN
+    assert Cursor.read(attempt.spool.path).discarded == 8 - rejected.count(b"\n") == 5
+    assert caplog.text.count("is full: further rejected records are only counted") == 1
+    attempt.spool.close()
 
 
 def _set_aside_beyond_limit(directory: Path) -> None:

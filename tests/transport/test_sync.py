@@ -214,6 +214,14 @@ def test_what_is_left_is_said_with_the_reason(tmp_path: Path, server: RecordingS
     assert "1 refused" in refused.stdout
     assert seqs(server.store.records(attempt.id)) == [0, 2]
     assert ampmon("sync", tmp_path / "refused").returncode == 0
+    left_behind(tmp_path / "full", server.url)
+    (destination,) = (tmp_path / "full").glob("spool/*/destination")
+    told = msgspec.json.decode(destination.read_bytes())
+    destination.write_bytes(msgspec.json.encode(told | {"bytes_max": 0}))
+    assert (
+        "in the file `rejected`, which is full: 1 are not"
+        in ampmon("sync", tmp_path / "full").stdout
+    )
     left_behind(tmp_path / "nameless", server.url, announced=False)
     nameless = ampmon("sync", tmp_path / "nameless")
     assert nameless.returncode == 1
