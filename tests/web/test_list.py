@@ -47,7 +47,7 @@ def copied(reader: Reader, run: PostedRun) -> None:
         row = connection.execute(found).one()._mapping
         own = [
             {
-                "run_id": number.to_bytes(16, "big"),
+                "run_id": (run.run_id.int + number).to_bytes(16, "big"),
                 "name": f"copy {number}",
                 "started": row["started"] - 60_000_000 * number,
                 "updates": number,
@@ -235,6 +235,39 @@ def test_a_long_list_has_only_the_rows_on_the_screen(own_reader: Reader) -> None
     reader.page.get_by_role("searchbox").fill("nothing of the kind")
     reader.page.get_by_role("button", name="Show all runs").click()
     reader.wait("all of them", lambda: len(names(reader)) > 11)
+
+
+def test_a_reader_comes_back_to_the_same_place(own_reader: Reader) -> None:
+    """Back in the list, and in a run's page, the reader is at the same place. The list's selected runs still are."""
+    reader = own_reader
+    reader.ignore_page_errors("status of 404")  # a copy has no rows
+    run = PostedRun(reader.server, "the newest", project="way back")
+    run.updates(40)
+    copied(reader, run)
+    reader.open("#/?project=way+back")
+    reader.wait("the list", lambda: names(reader)[:2] == ["the newest", "copy 1"])
+    reader.page.get_by_label("Select copy 1", exact=True).check()
+    reader.page.mouse.wheel(0, 48 * 1000)
+    here = reader.page.get_by_role("link", name="copy 1003", exact=True)
+    expect(here).to_be_visible()
+    reader.wait("the place in the history", lambda: reader.ask("history.state === scrollY"))
+    before = here.bounding_box()
+    here.click()
+    reader.wait("the run", lambda: reader.text("h1") == "copy 1003")
+    assert reader.ask("scrollY") == 0
+    reader.page.mouse.wheel(0, 300)
+    reader.wait("the place in the history", lambda: reader.ask("history.state === 300"))
+    reader.page.go_back()
+    expect(here).to_be_visible()
+    assert here.bounding_box() == before
+    expect(reader.page.get_by_role("toolbar", name="Selected runs")).to_contain_text("1 run")
+    reader.page.go_forward()
+    reader.wait("the run's place", lambda: reader.ask("scrollY") == 300)
+    reader.page.reload()
+    reader.wait("the same place", lambda: reader.ask("scrollY") == 300)
+    reader.page.get_by_role("link", name="ampmon", exact=True).click()
+    reader.wait("the list's top", lambda: names(reader)[:1] == ["the newest"])
+    assert reader.ask("scrollY") == 0
 
 
 def boxes(reader: Reader) -> Any:

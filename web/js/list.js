@@ -80,13 +80,14 @@ function runData(path, onNews) {
       wanted = runs;
       if (stale().length) ask();
     },
-    stop: ask.stop,
   };
 }
 
 export class List {
   title = "Runs";
   element = h("div", { class: "list" });
+  /** The filters of the address. @type {ListFilters} */
+  given = {};
   #firstRun = copyOf("first-run");
   /** @type {Groups} */
   #groups = { projects: {}, tags: {} };
@@ -108,14 +109,11 @@ export class List {
     this.tick();
   });
 
-  /** @param {Extract<Address, {page: "list"}>} address its filters say what is shown @param {Host} host */
-  constructor({ filters }, host) {
-    this.given = filters;
+  /** @param {Host} host */
+  constructor(host) {
     this.host = host;
     window.addEventListener("scroll", this.#scrolled, { passive: true });
     window.addEventListener("resize", this.#scrolled);
-    this.#draw();
-    this.#sorted();
   }
 
   async refresh() {
@@ -139,7 +137,7 @@ export class List {
   }
 
   tick() {
-    if (!this.#pages.size) return;
+    if (!this.#pages.size || !this.element.isConnected) return;
     // Before it is first drawn, the table has no rows on the screen: draw the first page.
     let [first, after] = this.#table.shown;
     if (after === 0 && this.#total > 0) [first, after] = [0, Math.min(this.#total, PAGE)];
@@ -166,12 +164,6 @@ export class List {
     this.#sorted();
     this.host.refresh.now();
     return true;
-  }
-
-  close() {
-    window.removeEventListener("scroll", this.#scrolled);
-    window.removeEventListener("resize", this.#scrolled);
-    for (const each of [this.#readGroups, this.#scales, this.#losses]) each.stop();
   }
 
   /** @param {number} place */
@@ -222,6 +214,7 @@ export class List {
   }
 
   #scrolled = () => {
+    if (!this.element.isConnected) return;
     this.tick();
     this.host.refresh();
   };

@@ -23,6 +23,10 @@ const POLL_MS = 10_000;
 const WARM_MS = 1000;
 // A timer this late means that the machine slept.
 const SLEPT_MS = 5000;
+// Browsers limit how often a page may change its history.
+const SCROLLED_MS = 100;
+// For so long a page that the reader returns to may grow before it stays where it is.
+const RETURN_MS = 3000;
 
 /** The page of an invalid address or a missing run. It follows all runs, which shows whether the server answers. @type {Page} */
 const missing = {
@@ -37,7 +41,13 @@ const connection = byId("connection");
 
 /** @type {Page | null} */
 let page = null;
+/** Kept while another page is open, with its rows and the selected ones. @type {List | null} */
+let list = null;
 let lastTick = Date.now();
+/** Where the reader was at this entry of the history, and until when to scroll back there. */
+let [place, until] = [0, 0];
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let scrolled;
 
 const refresh = paced(update, REFRESH_MS);
 const live = new Live({ onAdvance: takeEvents, onConnection: showConnection });
@@ -73,13 +83,17 @@ function show({ title, element }) {
 
 function route() {
   const address = parse(location.hash);
-  if (page?.look(address)) return;
+  clearTimeout(scrolled);
+  place = history.state ?? 0;
+  until = place && performance.now() + RETURN_MS;
+  if (page?.look(address)) return scrollToPlace();
   page?.close?.();
   // Browser buttons work while a dialog is open. Its subject is on the page that is left.
   for (const dialog of document.querySelectorAll("dialog.asking")) dialog.remove();
   page = open(address);
   show(page);
   window.scrollTo(0, 0);
+  scrollToPlace();
   live.follow(page.follows ?? []);
   refresh();
 }
@@ -101,8 +115,11 @@ function open(address) {
 function pageOf(address, host) {
   if (address.page === "run") return new Run(address, host);
   if (address.page === "compare") return new Compare(address, host);
-  if (address.page === "list") return new List(address, host);
-  return address.page === "alerts" ? new AlertsPage() : missing;
+  if (address.page === "alerts") return new AlertsPage();
+  if (address.page !== "list") return missing;
+  list ??= new List(host);
+  list.look(address);
+  return list;
 }
 
 /** Change the address and show it at once. The browser's event would come only after the charts have moved. A `typed`
@@ -110,9 +127,22 @@ function pageOf(address, host) {
  * @param {string} hash @param {boolean} [typed] */
 function go(hash, typed = false) {
   if (hash === location.hash) return;
-  if (typed) history.replaceState(null, "", hash);
+  if (typed) history.replaceState(history.state, "", hash);
   else history.pushState(null, "", hash);
   route();
+}
+
+/** Keep the place in the history, once the reader scrolls. */
+function keepPlace() {
+  const most = document.documentElement.scrollHeight - window.innerHeight;
+  if (performance.now() < until && Math.abs(window.scrollY - Math.min(place, most)) < 1) return;
+  until = 0;
+  clearTimeout(scrolled);
+  scrolled = setTimeout(() => history.replaceState(window.scrollY, ""), SCROLLED_MS);
+}
+
+function scrollToPlace() {
+  if (performance.now() < until) window.scrollTo(0, place);
 }
 
 /** Load the chart library early. If that fails, each chart says so. */
@@ -211,6 +241,9 @@ async function start() {
   byId("skip").addEventListener("click", skip);
   await Promise.all([loadTheme(recolour), signInFromAddress()]);
   window.addEventListener("hashchange", route);
+  history.scrollRestoration = "manual";
+  window.addEventListener("scroll", keepPlace, { passive: true });
+  new ResizeObserver(scrollToPlace).observe(content);
   document.addEventListener("visibilitychange", look);
   window.addEventListener("pagehide", () => live.pause());
   window.addEventListener("pageshow", look);

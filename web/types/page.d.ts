@@ -559,7 +559,6 @@ interface Loss {
 interface RunData<Datum> {
   of(run: Summary): Datum | null;
   setRuns(runs: Summary[]): void;
-  stop(): void;
 }
 
 interface ListRow {
