@@ -52,6 +52,20 @@ def _zoom_that_is_taken_back_leaves_no_trace(reader: Reader) -> None:
     reader.wait("the whole run", lambda: reader.range() == [-0.5, 119.5])
 
 
+def test_a_zoom_replaces_a_request_that_gets_no_answer(reader: Reader) -> None:
+    """Charts of a new range are requested although those of the range before have not arrived."""
+    run = PostedRun(reader.server)
+    run.updates(120)
+    reader.show(run)
+    held = reader.hold("**/figures/scale*")
+    reader.page.keyboard.press("+")
+    reader.wait("the call", lambda: held)
+    reader.page.keyboard.press("+")
+    reader.wait("the next call", lambda: len(held) == 2)
+    held[1].continue_()
+    reader.wait("its stretch", lambda: reader.range() == [44.5, 74.5])
+
+
 def test_skips_are_gone_through_on_the_time_axis_from_a_link(reader: Reader) -> None:
     """On the axis of time, the next and the previous skip are those beside the mark of a link, or beside its range."""
     run = PostedRun(reader.server)

@@ -173,10 +173,14 @@ export class Charts {
     return true;
   }
 
-  /** Discard the answers under way, and request the charts on the screen again. */
+  /** Discard the answers under way, and request the charts on the screen again: at once, or if a key is held, at most
+   * every `EACH_MS`. */
   #reload() {
     this.#generation += 1;
-    for (const [panel, ask] of this.#asks) if (panel.visible) ask.now();
+    for (const [panel, ask] of this.#asks) {
+      panel.abort(EACH_MS);
+      if (panel.visible) ask.now();
+    }
   }
 
   close() {

@@ -62,6 +62,8 @@ export class Panel {
   /** Whether the plot shows another range than its figure, until that range's figure arrives. */
   #moved = false;
   #address = "";
+  /** Aborts the request under way. */
+  #request = new AbortController();
   #onscreen;
 
   /** `choices` are the chart's query parameters. `onWanted` is called when the chart needs a refresh: it came on the screen,
@@ -124,7 +126,8 @@ export class Panel {
    * tells, when the answer arrives, whether it is still needed.
    * @param {string} address @param {string} of @param {number | null} version @param {() => boolean} wanted */
   async refresh(address, of, version, wanted) {
-    const figure = /** @type {Figure} */ (await get(address));
+    this.#request = new AbortController();
+    const figure = /** @type {Figure} */ (await get(address, this.#request.signal));
     if (!wanted()) return;
     const same = figure === this.figure && this.shows(address);
     this.noteAnswer(of);
@@ -133,6 +136,12 @@ export class Panel {
     if (same) return;
     this.figure = figure;
     await this.redraw();
+  }
+
+  /** Abort the request under way, unless it ends within `ms`. @param {number} ms */
+  abort(ms) {
+    const request = this.#request;
+    setTimeout(() => request.abort(), ms);
   }
 
   /** Whether the plot shows its figure, and its range. */

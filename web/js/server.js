@@ -50,10 +50,11 @@ export function refusalOf(error) {
   return `The server could not answer: ${error.message}`;
 }
 
-/** GET a path under /api/v1: the same object as before if unchanged. @type {(path: string) => Promise<unknown>} */
-export async function get(path) {
+/** GET a path under /api/v1: the same object as before if unchanged. @type {(path: string, signal?: AbortSignal) => Promise<unknown>} */
+export async function get(path, signal) {
   const before = held.get(path);
-  const response = await call(path, { headers: before ? { "If-None-Match": before.etag } : {} });
+  const ended = signal && { signal: AbortSignal.any([signal, AbortSignal.timeout(WAIT_MS)]) };
+  const response = await call(path, { headers: before ? { "If-None-Match": before.etag } : {}, ...ended });
   if (response.status === 304 && before) {
     await response.text(); // The body is empty, but the request stays open until it is read.
     return before.value;
