@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
+from shutil import copytree, rmtree
 from uuid import uuid4
 
 import pytest
@@ -83,6 +85,29 @@ def _lost_and_found(reader: Reader, run: PostedRun) -> None:
     reader.wait("the return", lambda: reader.text("#connection") == "Live")
     run.updates(4)
     reader.wait("the news", lambda: reader.text(SKIPPED) == "1 of 20")
+
+
+def test_charts_follow_a_run_of_a_restored_database(own_reader: Reader, tmp_path: Path) -> None:
+    """A page that is open while the server restarts on a backup draws the run as the backup has it, and its news."""
+    reader = own_reader
+    server = reader.server
+    reader.ignore_page_errors("Failed to load resource|ERR_")
+    run = PostedRun(server)
+    run.updates(20)
+    server.stop()
+    copytree(server.directory, tmp_path / "backup")
+    server.start()
+    run.updates(20)
+    run.updates(20)
+    reader.show(run)
+    reader.wait("all of them", lambda: reader.newest() == 59)
+    server.stop()
+    rmtree(server.directory)
+    copytree(tmp_path / "backup", server.directory)
+    server.start()
+    reader.wait("the backup's", lambda: reader.newest() == 19)
+    run.updates(5)
+    reader.wait("the news", lambda: reader.newest() == 64)
 
 
 def test_the_list_says_how_each_run_is(reader: Reader) -> None:

@@ -153,6 +153,12 @@ export class Charts {
     this.#describe();
   }
 
+  /** Forget which versions of the run were seen and drawn. */
+  forget() {
+    this.#version = -1;
+    for (const panel of this.#panels) panel.version = null;
+  }
+
   /** Take a live event, which comes before the summary. @type {(version: number, step: number | null) => void} */
   takeEvent(version, step) {
     this.#version = Math.max(this.#version, version);

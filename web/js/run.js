@@ -117,6 +117,8 @@ export class Run {
     const logged = this.#run ?? this.#readLogged().catch(() => {});
     const run = /** @type {Detail} */ (await get(this.path));
     await logged;
+    // The database was restored from a backup, in which the run is shorter.
+    if (run.version < (this.#run?.version ?? 0)) this.charts.forget();
     const begun = this.#run?.updates === 0 && run.updates > 0;
     this.#run = run;
     this.findings.setRun(run);
