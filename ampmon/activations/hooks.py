@@ -274,7 +274,7 @@ class ActivationSampler:
 
 
 class _TraceableHook(WeakHook):
-    """A hook that breaks no graph of torch.compile. Copies and pickles of the model do not contain it."""
+    """A hook that breaks no graph of torch.compile."""
 
     __slots__ = ()
 
@@ -282,10 +282,6 @@ class _TraceableHook(WeakHook):
     def __call__(self, *passed: Any) -> None:
         if not torch.compiler.is_compiling():
             WeakHook.__call__(self, *passed)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A function that takes a hook's arguments and does nothing. Loading it needs no ampmon.
-        return getattr, (contextlib.nullcontext(), "__exit__")
 
 
 def _recorded() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import cache
 from types import FunctionType
 from typing import Any
@@ -21,7 +22,8 @@ _PATIENCE = 3
 class WeakHook:
     """Calls ``method`` with ``given`` and what torch passes, for as long as the method's owner lives.
 
-    Keeps neither the owner nor what it hooks alive. Pickling a tensor leaves it out without a warning.
+    Keeps neither the owner nor what it hooks alive. Copies and pickles do not contain it, and torch leaves it out of
+    those of a tensor without a warning.
     """
 
     __slots__ = ("_given", "_owner", "function")
@@ -35,6 +37,10 @@ class WeakHook:
     def __call__(self, *passed: Any) -> None:
         if (owner := self._owner()) is not None:
             self.function(owner, *self._given, *passed)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A function that takes a hook's arguments and does nothing. Loading it needs no ampmon.
+        return getattr, (nullcontext(), "__exit__")
 
 
 def forget_hooks(parameter: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -410,13 +411,20 @@ def test_the_optimizer_is_stepped_past_the_scaler(data_directory: Path) -> None:
     assert set(told(data_directory)) == {"no_step"}
 
 
+class Whole(SGD):
+    """An optimizer that is pickled with all its attributes, hooks included."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self).copy()
+
+
 @pytest.mark.parametrize("twice", [False, True])
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"fused": True}])
 def test_a_second_step_of_an_optimizer_without_state_is_seen(
     data_directory: Path, options: dict[str, Any], *, twice: bool
 ) -> None:
-    """`optimizer.step()` after the scaler's step gets a lint, with or without momentum, and leaves no hook behind."""
-    loop = Loop(SGD, **options)
+    """`optimizer.step()` after the scaler's step gets a lint, with or without momentum. No pickle has the hook."""
+    loop = Loop(Whole, **options)
     for _ in range(12):
         loop.backward()
         loop.scaler.step(loop.optimizer)
@@ -424,6 +432,7 @@ def test_a_second_step_of_an_optimizer_without_state_is_seen(
             loop.optimizer.step()
         loop.scaler.update()
         loop.optimizer.zero_grad()
+        pickle.loads(pickle.dumps(loop.optimizer)).step()
     assert not loop.optimizer._optimizer_step_post_hooks
     assert set(told(data_directory)) == ({"stepped_past"} if twice else set())
 
