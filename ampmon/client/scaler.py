@@ -366,8 +366,9 @@ _watched: dict[type, type] = {}
 
 def _watched_class(base: type) -> type:
     if base not in _watched:
+        reduced_as = startup().reduced_as
         members = {
-            "__reduce_ex__": lambda self, protocol: startup().reduced_as(base, self, protocol),
+            "__reduce_ex__": lambda self, protocol: reduced_as(base, self, protocol),
             "__module__": base.__module__,
             "__qualname__": base.__qualname__,
             "_ampmon_base": base,
