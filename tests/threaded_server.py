@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 import uvicorn
 
+from ampmon_server.cli.serve import listen
 from ampmon_server.http.app import create_app
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
@@ -29,7 +29,7 @@ class ThreadedServer(Reachable):
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.directory = directory
         self._settings = settings
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = listen(Settings(data_directory=directory, port=0))
         self.port: int = self._listener.getsockname()[1]
         super().__init__(f"http://127.0.0.1:{self.port}", directory / "token")
         provide(directory)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from ampmon.sender import DestinationStatus, SenderStatus, election
 from ampmon.spool import Destination, Position, SpoolReader, SpoolWriter, attempt_directory, spools
 from ampmon.system import private
 from ampmon.wire.decoding import decode_batch
+from ampmon_server.cli.serve import listen
 from ampmon_server.http.app import create_app
 from ampmon_server.http.process import ServerProcess
 from ampmon_server.http.service import Service
@@ -98,7 +98,7 @@ class Bench:
         service.close()
         self._log = directory / "log"
         self._listeners = {
-            name: socket.create_server(("127.0.0.1", 0), backlog=16) for name in ("all", "own")
+            name: listen(Settings(data_directory=self._fresh, port=0)) for name in ("all", "own")
         }
         self._settings = Settings(data_directory=shutil.copytree(self._fresh, directory / "all"))
         self._server: Part | None = None
