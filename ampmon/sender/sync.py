@@ -14,7 +14,7 @@ from ampmon.sender.backoff import LOCAL_FIRST_S, Backoff
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.spool import layout
 from ampmon.spool.layout import Position
-from ampmon.spool.state import Cursor, Destination
+from ampmon.spool.state import REJECTED, Cursor, Destination
 from ampmon.transport import Transport
 
 
@@ -181,12 +181,15 @@ class Sync:
 
 
 def _explain(outcome: SpoolOutcome, *, whole: bool) -> None:
+    full = f", which is full: {outcome.discarded:,} are not" if outcome.discarded else ""
+    aside = f"rejected records are in {outcome.path}, in the file `{REJECTED}`{full}"
     if outcome.left_bytes and not whole:
         outcome.problem = "it does not name its run, or its last record is incomplete"
     elif outcome.rejected:
-        full = f", which is full: {outcome.discarded:,} are not" if outcome.discarded else ""
-        outcome.problem = f"rejected records are in {outcome.path}, in the file `rejected`{full}"
+        outcome.problem = aside
     elif outcome.left_bytes:
         outcome.kept = "its process is still writing"
+    elif (outcome.path / REJECTED).exists():
+        outcome.kept = aside
     elif outcome.path.exists():
         outcome.kept = "kept for now: its process may still write, or was active recently"

@@ -214,18 +214,27 @@ def test_what_is_left_is_said_with_the_reason(tmp_path: Path, server: RecordingS
     assert "1 refused" in refused.stdout
     assert seqs(server.store.records(attempt.id)) == [0, 2]
     assert ampmon("sync", tmp_path / "refused").returncode == 0
-    left_behind(tmp_path / "full", server.url)
-    (destination,) = (tmp_path / "full").glob("spool/*/destination")
-    told = msgspec.json.decode(destination.read_bytes())
-    destination.write_bytes(msgspec.json.encode(told | {"bytes_max": 0}))
-    assert (
-        "in the file `rejected`, which is full: 1 are not"
-        in ampmon("sync", tmp_path / "full").stdout
-    )
     left_behind(tmp_path / "nameless", server.url, announced=False)
     nameless = ampmon("sync", tmp_path / "nameless")
     assert nameless.returncode == 1
     assert "it does not name its run" in nameless.stdout
+
+
+def test_rejected_records_are_named_also_those_of_an_earlier_sender(
+    tmp_path: Path, server: RecordingServer
+) -> None:
+    """A spool that is kept for an earlier sender's rejected records says so, and one whose file is full does too."""
+    earlier = left_behind(tmp_path, server.url)
+    (earlier.spool.path / "rejected").touch()
+    kept = ampmon("sync", tmp_path)
+    assert kept.returncode == 0
+    assert "3 records sent (rejected records are in " in kept.stdout
+    full = left_behind(tmp_path, server.url)
+    destination = Destination.read(full.spool.path)
+    assert destination is not None
+    msgspec.structs.replace(destination, bytes_max=0).write(full.spool.path)
+    server.store.refuse = lambda record: record.seq == 1
+    assert "in the file `rejected`, which is full: 1 are not" in ampmon("sync", tmp_path).stdout
 
 
 def test_what_cannot_be_begun_is_said(tmp_path: Path) -> None:
