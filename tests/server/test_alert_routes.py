@@ -186,8 +186,9 @@ def test_lists_are_kept_to_projects(holding: Client, store: Store) -> None:
 
 
 def test_an_open_alert_is_listed_as_its_run_shows_it(client: TestClient, store: Store) -> None:
-    """The list shows an open alert as its run does, plus its run and mute. A lifted mute is not shown."""
+    """The list shows an open alert as its run does, plus its run and newest mute. A lifted mute is not shown."""
     run_id = alarmed(store)
+    project, _ = store.mute(Mute(None, "vision", None, None), "ada")
     made = client.post("/api/v1/mutes", json={"run_id": str(run_id), "rule": "skip_rate"}).json()
     listed = client.get("/api/v1/alerts").json()
     (own,) = client.get(f"/api/v1/runs/{run_id}").json()["alerts"]
@@ -200,7 +201,8 @@ def test_an_open_alert_is_listed_as_its_run_shows_it(client: TestClient, store: 
     }
     assert (alert["run_id"], alert["name"], alert["owner"]) == (str(run_id), "run-7", "ada")
     assert alert["mute"]["mute_id"] == made["mute_id"]
-    client.delete(f"/api/v1/mutes/{made['mute_id']}")
+    for each in (made["mute_id"], project.mute_id):
+        client.delete(f"/api/v1/mutes/{each}")
     assert client.get("/api/v1/alerts").json()["alerts"][0]["mute"] is None
 
 

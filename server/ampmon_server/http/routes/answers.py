@@ -106,7 +106,7 @@ def _tagged(
 
 
 def standings_json(stand: RunAlerts) -> list[dict[str, Any]]:
-    """Return a run's alerts as its page shows them, each with its active mute and its deliveries since it fired."""
+    """Return a run's alerts as its page shows them, each with its newest mute and its deliveries since it fired."""
     return [
         {
             "rule": rule,

@@ -89,8 +89,8 @@ def read_all(connection: Connection, within: Collection[str] | None) -> list[Mut
 
 
 def of_run(connection: Connection, run_id: bytes, project: str, now: int) -> list[Mute]:
-    """Return the mutes that apply to a run now."""
-    found = reversed(read_all(connection, [project]))
+    """Return the mutes that apply to a run now, newest first."""
+    found = read_all(connection, [project])
     return [mute for mute in found if mute.holds(UUID(bytes=run_id), project, now)]
 
 

@@ -23,7 +23,7 @@ from ampmon_server.store.streams.state import Advance, move_on
 
 @dataclass(frozen=True, slots=True)
 class RunAlerts:
-    """Alerts of a run by rule, the delivery of their messages, and the mutes that apply to the run now."""
+    """Alerts of a run by rule, the delivery of their messages, and the mutes that apply now, newest first."""
 
     alerts: dict[str, tuple[Alert, Found]]
     deliveries: list[DeliveryState]
