@@ -21,6 +21,7 @@ from made_cases import (
     scaler,
     trained,
 )
+from made_series import START, logged
 
 
 STEPS = list(range(100, 300, 20))
@@ -267,6 +268,42 @@ def test_gradients_that_are_all_zero_are_reported(before, scale, severity, says,
     assert finding.title == "All gradients have been 0 since step 100: the model learns nothing"
     assert says in finding.explanation
     assert fix in finding.fix
+
+
+def _logged(losses):
+    """A case's logged values: a loss for each step."""
+    steps = np.arange(len(losses))
+    return {"loss": logged(steps, START + steps, losses)}
+
+
+@pytest.mark.parametrize(
+    ("before", "scale", "loss", "severity", "says"),
+    [
+        (2.0**16, 2.0**15, 0.0, "notice", "The logged loss is 0 too"),
+        (None, 2.0**15, 0.0, "warning", "The logged loss is 0 too"),
+        (None, 2.0**15, 2.3, "warning", "does not depend on these parameters"),
+        (None, 1.0, 1e-6, "critical", "The scale is only 1"),
+    ],
+)
+def test_the_logged_loss_tells_why_all_gradients_are_zero(before, scale, loss, severity, says):
+    """A loss of 0 is its own cause, and a large one rules out the scale."""
+    parts = [samples_of([0, 50], {-5: 1.0}, scale=before)] if before else []
+    zero = samples_of(STEPS, {}, zeros=1.0, scale=scale)
+    run = trained(lambda step, scale: False, 300, samples=joined_samples([*parts, zero]))
+    losses = np.where(np.arange(300) < STEPS[0], 2.3, loss)
+    findings = found(case(run, logged=_logged(losses)))
+    (finding,) = [each for each in findings if each.rule == "zero_gradients"]
+    assert (finding.severity, finding.fix) == (severity, finding.fix if scale == 1 else "")
+    assert says in finding.explanation
+
+
+def test_a_loss_that_is_zero_in_some_batches_is_no_finding():
+    """If only some batches have a loss of 0, samples with gradients of 0 are chance."""
+    run = trained(
+        lambda step, scale: False, 300, samples=samples_of(STEPS, {}, zeros=1.0, scale=2.0**16)
+    )
+    losses = np.arange(300) % 5 == 4
+    assert found(case(run, logged=_logged(losses))) == []
 
 
 def test_a_pause_without_gradients_is_no_finding():

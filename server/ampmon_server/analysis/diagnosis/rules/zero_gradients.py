@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ampmon.numerics.formats import FP16
 from ampmon.wire import Finding, Severity
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
 from ampmon_server.analysis.diagnosis.underflow import LEAST
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.names import training_loss
 from ampmon_server.model.scale_policy import INIT_SCALE
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count, in_code, power_of_two
@@ -24,10 +28,15 @@ HIDDEN = (
     "`nan_to_num_`. So the scale never falls."
 )
 SMALL = "The scale is only {scale}: fp16 has rounded all values to 0, because the loss is too small for this scale."
+NO_LOSS = (
+    "The logged loss is 0 too, as a hinge loss may be at the end. If it should not be, compute it in fp32: fp16 rounds "
+    "values below 2⁻²⁵ to 0."
+)
 OTHER = (
     "Either the loss is 0, as a hinge loss may be at the end, or it is so small that fp16 rounds its gradients to 0, "
     "or it does not depend on these parameters."
 )
+UNRELATED = "The logged loss is not 0 and not too small for this scale, so it does not depend on these parameters."
 SHOW = (
     "scaler.scale(loss).backward()  # leave inf and NaN in the gradients: the scaler skips them\n"
     "scaler.step(optimizer)\nscaler.update()"
@@ -37,8 +46,10 @@ PAUSE = 50
 LARGER = "scaler = ampmon.GradScaler(init_scale={init_scale})"
 
 
-@each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
+@each_scaler_with_logged
+def examine(
+    scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
+) -> Finding | None:
     """Judge the newest samples that are finite."""
     samples = scaler.samples
     one, other = samples.on_grid, samples.off_grid
@@ -50,12 +61,13 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     if len(zero) < LEAST:
         return None
     first, last = (int(samples.step[zero[end]]) for end in (0, -1))
-    if last - first < PAUSE:
+    least, most = _losses(logged, first)
+    if last - first < PAUSE or least == 0 < most:  # such a loss is 0 in some batches only
         return None
     scale = float(samples.scale[zero[-1]])
     before = float(samples.scale[finite[since - 1]]) if since else None
     peak = float(np.maximum(one.amax, other.amax)[finite[since - 1]]) if since else 0.0
-    severity, why, fix = _cause(scale, before, peak)
+    severity, why, fix = _cause(scale, before, peak, least)
     return Finding(
         rule="zero_gradients",
         severity=severity,
@@ -69,15 +81,33 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     )
 
 
-def _cause(scale: float, before: float | None, peak: float) -> tuple[Severity, str, str]:
+def _losses(logged: Mapping[str, Cells], first: int) -> tuple[float, float]:
+    """The least and the largest size of the loss after step ``first``. NaN if it is unknown."""
+    name = training_loss(logged)
+    cells = logged[name] if name else None
+    if cells is None or not (cells["first"] > first).any():
+        return np.nan, np.nan
+    cells = cells[cells["first"] > first]
+    ends = np.abs([cells["value_min"], cells["value_max"]])
+    return float(ends.min()), float(ends.max())
+
+
+def _cause(
+    scale: float, before: float | None, peak: float, loss: float
+) -> tuple[Severity, str, str]:
     """Return the severity, the likely reason and the fix.
 
     ``before`` is the scale at which gradients were last above 0, and ``peak`` the largest then. If that would overflow
-    at the scale now, overflows are hidden. Otherwise only a scale that is small, and smaller than then, is the cause.
+    at the scale now, overflows are hidden. Otherwise only a scale that is small, and smaller than then, is the cause,
+    unless the scaled ``loss`` shows that it is not. ``loss`` may be NaN.
     """
     if before and peak * scale / before > FP16.max:
         why = HIDDEN.format(before=power_of_two(before), scale=power_of_two(scale))
         return "critical", why, SHOW
+    if loss == 0:
+        return "notice" if before else "warning", NO_LOSS, ""
+    if loss * scale >= 1:
+        return "warning", UNRELATED, ""
     if scale < min(before or INIT_SCALE, INIT_SCALE):
         fix = LARGER.format(init_scale=in_code(INIT_SCALE))
         return "critical", SMALL.format(scale=power_of_two(scale)), fix
