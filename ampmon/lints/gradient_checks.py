@@ -27,7 +27,7 @@ class Clearing:
         """Times that the optimizer stepped and none of its parameters had a gradient."""
         self._lost = 0
         """Updates in which the gradient was missing when a later backward pass began."""
-        self._betweens: list[Readback] = []
+        self._betweens: list[tuple[Readback, Readback]] = []
 
     @property
     def suspects(self) -> bool:
@@ -43,17 +43,20 @@ class Clearing:
         """Called when the optimizer steps after other code wrote into its gradients. ``sizes``: None if unknown."""
         self._sizes = sizes or self._sizes
 
-    def updated(self, *, accumulates: bool, gone: bool, between: Readback | None) -> None:
+    def updated(
+        self, *, accumulates: bool, gone: bool, between: tuple[Readback, Readback] | None
+    ) -> None:
         """Called after an update. ``accumulates``: whether its backward passes should add up.
 
         ``gone``: the gradient was missing when a later pass began. ``between``: sizes of all gradients then, if other
-        code had written into them.
+        code had written into them, and after the last pass. Gradients that are zero by themselves are zero there too.
         """
         self._judge_step()
         if accumulates:
             self._lost += gone
             self._betweens += [between] if between is not None else []
-        empty = sum(each.ready() and _empty(each) for each in self._betweens)
+        known = [(then, last) for then, last in self._betweens if then.ready() and last.ready()]
+        empty = sum(_empty(then) and not _empty(last) for then, last in known)
         if self._lost + empty >= ENOUGH:
             self._reporter.say("cleared_within_batch")
 

@@ -35,8 +35,8 @@ class _GradientHistory:
     passes: int = 0
     version: int | None = None
     """The gradient's version after the newest pass."""
-    place: int = 0
-    """The gradient's address after the newest pass."""
+    made: weakref.ref[torch.Tensor] | None = None
+    """The gradient after the newest pass. Its address proves nothing, because another may get it."""
     weights: int | None = None
     """The parameter's version at the first pass."""
     whole: bool = True
@@ -59,6 +59,8 @@ class _GradientHistory:
     """Whether the gradient was missing when a later pass began."""
     between: Readback | None = None
     """Sizes of all gradients when a later pass began, if other code had written into them."""
+    summed: Readback | None = None
+    """Their sizes before they were unscaled, in the same case."""
     stepped: bool = False
     again: bool = False
     """Whether a loss came twice."""
@@ -132,7 +134,7 @@ class GradientWatcher:
     def _see_loss(self, parameter: torch.Tensor) -> None:
         now = self._now
         gradient = parameter.grad
-        now.place = gradient.data_ptr() if gradient is not None else 0
+        now.made = weakref.ref(gradient) if gradient is not None else None
         if now.passes == 1:
             now.weights = parameter._version
             self._clearing.passed(gradient)
@@ -201,7 +203,12 @@ class GradientWatcher:
             self._reporter.say("scale_within_batch")
         if now.bare is not None and (not now.scaled or self._only_added(now.bare, version)):
             self._reporter.say("unscaled_loss")
-        if version != now.version and (
+        self._see_written(optimizer, version)
+
+    def _see_written(self, optimizer: torch.optim.Optimizer, version: int) -> None:
+        if self._now.between is not None:
+            self._now.summed = _sizes(optimizer)
+        if version != self._now.version and (
             self._clearing.wants or not self._reporter.knows("clip_before_unscale")
         ):
             self._clearing.stepping(self._measure(optimizer))
@@ -250,9 +257,10 @@ class GradientWatcher:
         self._clipping.updated(scale)
         self._dividing.updated(scale if alone else 0)
         gradient = self._gradient()
-        kept = gradient is None or gradient.data_ptr() == now.place
+        kept = gradient is None or (now.made is not None and now.made() is gradient)
         accumulates = alone and kept and now.whole and now.scalings > 1 and not now.attacks
-        self._clearing.updated(accumulates=accumulates, gone=now.gone, between=now.between)
+        between = (now.between, now.summed) if now.between and now.summed else None
+        self._clearing.updated(accumulates=accumulates, gone=now.gone, between=between)
         self._repeats = self._repeats + 1 if now.again else 0
         if self._repeats == ENOUGH:
             self._reporter.say("backward_twice")

@@ -127,7 +127,8 @@ LINTS: dict[str, Lint] = {
     "cleared_within_batch": Lint(
         "warning",
         "Gradients are cleared between the backward passes of one step",
-        "Only the passes after the last `zero_grad()` count. The others of the batch are computed and thrown away.",
+        "Only the passes after the last `zero_grad()` count. Unless the loop reads the gradients of the others, these "
+        "are computed for nothing.",
         "optimizer.zero_grad()  # once, before the first backward pass\nfor micro_batch in batch:\n"
         "    scaler.scale(loss_of(micro_batch) / len(batch)).backward()\nscaler.step(optimizer)\nscaler.update()",
     ),

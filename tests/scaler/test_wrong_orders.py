@@ -256,8 +256,12 @@ def test_several_losses_are_right(data_directory: Path) -> None:
     assert told(data_directory) == {}
 
 
-def test_gradients_gathered_task_by_task_are_right(data_directory: Path) -> None:
-    """Gradients that are taken out and cleared task by task, and put back as a sum, get no lint."""
+@pytest.mark.parametrize("after", [False, True])
+def test_gradients_gathered_task_by_task_are_right(data_directory: Path, after: bool) -> None:
+    """Gradients that are taken out and cleared task by task, and put back as a sum, get no lint.
+
+    If they are cleared ``after`` each task, the sum may get the address of a cleared gradient.
+    """
     model, optimizer, scaler = small()
     for _ in range(UPDATES):
         taken = []
@@ -265,8 +269,22 @@ def test_gradients_gathered_task_by_task_are_right(data_directory: Path) -> None
             optimizer.zero_grad()
             scaler.scale(model(torch.randn(16, 4)).square().mean()).backward()
             taken.append([each.grad.clone() for each in model.parameters()])
-        for parameter, *gradients in zip(model.parameters(), *taken, strict=True):
-            parameter.grad = sum(gradients)
+            if after:
+                optimizer.zero_grad()
+        for parameter, one, other in zip(model.parameters(), *taken, strict=True):
+            parameter.grad = one + other
+        finish(scaler, optimizer)
+    assert told(data_directory) == {}
+
+
+def test_gradients_of_zero_that_are_clipped_between_passes_are_right(data_directory: Path) -> None:
+    """Gradients that are zero by themselves, as behind an adapter that begins at zero, were not cleared."""
+    model, optimizer, scaler = small()
+    for _ in range(UPDATES):
+        optimizer.zero_grad()
+        for _ in range(2):
+            scaler.scale((model(torch.randn(16, 4)) * 0).mean()).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         finish(scaler, optimizer)
     assert told(data_directory) == {}
 
