@@ -279,3 +279,18 @@ def test_new_scalers_explain_the_search_of_each_for_its_scale():
         rule="scaler_made_anew", severity="warning", title="", explanation="", scaler="c"
     )
     assert explained([cause, *scalers]) == [cause]
+
+
+@pytest.mark.parametrize(("poisoned", "first"), [(213, "forward_overflow"), (20, "poisoned_state")])
+def test_what_destroyed_the_weights_is_named_before_them(poisoned, first):
+    """Weights that a dead scale destroyed are its symptom, and it one of older overflows in the forward pass."""
+    given = {"severity": "critical", "title": "", "explanation": "", "fix": ""}
+    findings = [
+        Finding(rule="poisoned_state", first_step=poisoned, **given),
+        Finding(
+            rule="dead_scale", first_step=208, last_step=299, evidence={"began": "forward"}, **given
+        ),
+        Finding(rule="forward_overflow", first_step=18, last_step=299, **given),
+    ]
+    rules = [each.rule for each in explained(findings)]
+    assert rules == [first, "dead_scale"][: 1 if first == "forward_overflow" else 2]

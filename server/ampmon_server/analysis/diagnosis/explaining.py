@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -40,7 +41,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "no_update": frozenset({"crashed"}),
     "no_gradients": frozenset({"crashed"}),
     "used_before_scale": frozenset({"crashed"}),
-    "dead_scale": _FALLING | _UNDERFLOW,
+    "dead_scale": _FALLING | _UNDERFLOW | {"poisoned_state"},
     "forward_overflow": _FALLING | {"nan_not_overflow", "dead_scale"},
     "nan_not_overflow": _FALLING | {"dead_scale"},
     "diverged": _BEFORE_OR_AFTER,
@@ -83,6 +84,14 @@ OUTLIER = "loss_ratio"
 SOON = 10
 """Updates within which the forward pass overflows once a smaller scale has let an outlier damage the weights."""
 
+_EARLIEST: Mapping[tuple[str, str], int] = {
+    ("dead_scale", "poisoned_state"): 0,
+    **{("poisoned_state", rule): -SOON for rule in _BEFORE_OR_AFTER},
+}
+"""By cause and symptom: so many updates after its cause, at the earliest, a symptom begins. Weights that are not finite
+are found a few updates after they cause the first NaN. Older overflows destroyed them, by a dead scale.
+"""
+
 ONLY_AS_CAUSES = frozenset({"backward_overflow", "culprit_layer"})
 """Rules whose findings count only if they explain another: some layer is always the first to overflow."""
 
@@ -117,7 +126,8 @@ def _is_symptom(finding: Finding, cause: Finding) -> bool:
     later = (finding.first_step or 0) - (cause.first_step or 0)
     if cause.rule == "diverged" or (finding.rule == "diverged" and cause.rule in _BEFORE_OR_AFTER):
         return later > 0 or (later == 0 and finding.rule == "diverged")
-    return _meet(finding, cause) and _accounts(cause, finding)
+    in_order = later >= _EARLIEST.get((cause.rule, finding.rule), -math.inf)
+    return in_order and _meet(finding, cause) and _accounts(cause, finding)
 
 
 def _comes_of(finding: Finding, skips: Finding) -> bool:
