@@ -10,6 +10,7 @@ import pytest
 from ampmon_server.model.scale_policy import ScalePolicy
 from made_cases import (
     NAMES,
+    case,
     cells_of,
     found,
     joined_samples,
@@ -21,6 +22,7 @@ from made_cases import (
     torch_scaler,
     trained,
 )
+from made_series import START, logged
 
 
 NEVER = ScalePolicy(growth_interval=10**9)
@@ -174,6 +176,29 @@ def test_a_loss_that_is_not_finite_is_beyond_any_scale(cause, origin, why, fix):
     assert finding.title.startswith(f"5 steps were skipped {why}")
     assert fix in finding.fix
     assert "set_detect_anomaly" not in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("least", "loss", "rule"),
+    [
+        (2.0**11, 1.0, "nan_not_overflow"),
+        (2.0**15, 1.0, "skip_rate"),
+        (2.0**11, 100.0, "skip_rate"),
+    ],
+)
+def test_nan_of_an_ordinary_loss_far_below_a_scale_that_fits_is_no_overflow(least, loss, rule):
+    """The logged loss and the sampled gradients tell NaN of the backward pass from an overflow by an outlier."""
+    run = trained(lambda step, scale: step % 90 == 89, 500, cause="nan", policy=NEVER)
+    scales = [max(2.0 ** (16 - place), least) for place in range(len(run.skips))]
+    rows = [
+        replace(row, loss="finite", origin="backward", scale=scale)
+        for row, scale in zip(run.skips[::-1], scales, strict=True)
+    ][::-1]
+    samples = samples_of([*range(0, 500, 20)], {3: 1.0})
+    step = np.arange(500)
+    losses = {"loss": logged(step, START + step, np.where(step % 90 == 89, loss, 1.0))}
+    findings = found(case(replace(run, skips=tuple(rows), samples=samples), logged=losses))
+    assert findings[0].rule == rule
 
 
 def test_skips_that_were_not_watched_count_as_those_that_were():

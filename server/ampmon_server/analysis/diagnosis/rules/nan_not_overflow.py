@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
+from ampmon_server.analysis.diagnosis.outliers import loss_at
 from ampmon_server.analysis.diagnosis.rules.each import fitted
 from ampmon_server.analysis.diagnosis.rules.fixes import LOOK
+from ampmon_server.analysis.diagnosis.underflow import UNUSUAL
 from ampmon_server.analysis.diagnosis.updates import Streak, streaks, whole_skips
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.scalars import not_finite
@@ -39,7 +41,7 @@ LOSS = (
     "loss itself, for example with a logarithm of 0, a division by 0 or a sum too large for fp16."
 )
 BACKWARD = (
-    "The loss was finite, but the gradients were NaN at a scale of 1 or less, which enlarges no gradient: it began in "
+    "The loss was finite, but the gradients held NaN and no inf, at a scale far too small for an overflow: it began in "
     "the backward pass, for example with the square root of 0 or an unused branch of `torch.where`."
 )
 HALVES = " The scaler treats it as an overflow and halves its scale, which cannot help.{logged}"
@@ -59,8 +61,9 @@ CLEAN = 8
 
 def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
     """Yield a warning, or a critical finding if it happens again soon or lasts long."""
-    for scaler in case.scalers:
-        found = _without_inf(scaler)
+    for place, scaler in enumerate(case.scalers):
+        # Logged values have the steps of the first scaler.
+        found = _without_inf(scaler, {} if place else case.logged)
         if found:
             yield fitted(_finding(case, scaler, found, thresholds), scaler)
 
@@ -114,7 +117,7 @@ _SEEN = {
 }
 
 
-def _without_inf(scaler: ScalerCase) -> list[Streak]:
+def _without_inf(scaler: ScalerCase, logged: Mapping[str, Cells]) -> list[Streak]:
     """The newest streaks in which the scale caused none of the skips that were inspected.
 
     Those known only by NaN in the gradients do not count if `FEW` or more similar streaks with inf outnumber them,
@@ -127,6 +130,7 @@ def _without_inf(scaler: ScalerCase) -> list[Streak]:
     lost: list[Streak] = []
     nan: list[Streak] = []
     inf: list[Streak] = []
+    ordinary = _ordinary(scaler, logged)
     for streak in streaks(cells):
         inside = [known[step] for step in range(streak.first, streak.last + 1) if step in known]
         if not inside:
@@ -136,12 +140,39 @@ def _without_inf(scaler: ScalerCase) -> list[Streak]:
             lost.append(streak)
         elif (streak.after >= 1 or last.loss) and not _fitted(cells, streak.first):
             continue
-        elif last.beyond_scale and all(each.causes == {"nan"} for each in inside):
+        elif all(
+            each.causes == {"nan"} and (last.beyond_scale or each.step in ordinary)
+            for each in inside
+        ):
             nan.append(streak)
         elif not _is_try(cells, streak.first):
             inf.append(streak)
     doubtful = len(inf) > len(nan) and len(inf) >= FEW
     return lost if doubtful else sorted([*lost, *nan], key=lambda streak: streak.first)
+
+
+def _ordinary(scaler: ScalerCase, logged: Mapping[str, Cells]) -> frozenset[int]:
+    """The steps of skips that left NaN in all gradients at an ordinary loss, if one was far below a scale that fits.
+
+    A loss whose gradient overflows leaves NaN everywhere too. But then it is an outlier, or the scale is too large.
+    """
+    skips = [
+        each
+        for each in skipped_updates(scaler)
+        if each.loss == "finite" and each.causes == {"nan"} and each.everywhere
+    ]
+    steps = np.array([each.step for each in skips])
+    samples = scaler.samples
+    one, other = samples.on_grid, samples.off_grid
+    peak = np.maximum(one.amax, other.amax)
+    fine = np.flatnonzero((one.inf + one.nan + other.inf + other.nan == 0) & (peak > 0))
+    loss = loss_at(scaler, steps, logged) if len(steps) and len(fine) else None
+    if loss is None or not loss.known or loss.heavy:
+        return frozenset()
+    near = fine[np.maximum(np.searchsorted(samples.step[fine], steps) - 1, 0)]
+    usual = peak[near] / samples.scale[near] * np.array([each.scale for each in skips])
+    far_below = usual * 2**UNUSUAL <= peak[fine].max()
+    return frozenset(steps.tolist() if far_below.any() else ())
 
 
 def _is_try(cells: Cells, step: int) -> bool:
