@@ -62,6 +62,19 @@ def test_nan_in_the_input_explains_a_scale_that_is_almost_dead():
     assert "more skips until 1/scale is infinite" in finding.explanation.partition(". ")[0]
 
 
+def test_overflows_that_were_seen_early_explain_a_scale_that_dies_later():
+    """Modules are watched for a while only. Skips after the death come from the destroyed weights."""
+    run = trained(lambda step, scale: step % 8 > 0 or step > 180, 400, cause="nan")
+    rows = (
+        replace(row, loss="not_finite", origin="forward" if row.step < 40 else None)
+        for row in run.skips
+    )
+    (first, *_) = found(replace(run, skips=tuple(rows)))
+    assert first.rule == "forward_overflow"
+    assert "The scale has been dead" in first.explanation.partition(". ")[0]
+    assert "every step since" not in first.explanation
+
+
 def test_a_scale_that_died_of_something_else_stands_first():
     """Forward overflows before the fall or after the death do not replace the dead scale as the first finding."""
     run = trained(lambda step, scale: step >= 100 or step in {20, 30}, 400)

@@ -13,7 +13,7 @@ from ampmon_server.analysis.diagnosis.ledger import SkippedUpdate, of_origin
 from ampmon_server.analysis.diagnosis.outliers import norms
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.fixes import GO_BACK, LAYER_IN_FP32
-from ampmon_server.analysis.diagnosis.updates import streaks
+from ampmon_server.analysis.diagnosis.updates import DEAD_SCALE, streaks
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count, plural
@@ -22,8 +22,8 @@ from ampmon_server.model.words import count, plural
 EXPLANATION = (
     "In the forward pass, {module} was the first whose output was not finite, although its input was. The loss scale "
     "has no effect there. fp16 cannot hold values above 65504, such as a square or a sum of activations. Compute that "
-    "module in fp32. If its output is not finite in fp32 either, look for 0/0, a logarithm of 0, or weights that are "
-    "not finite."
+    "module in fp32. If its output is not finite in fp32 either, look for 0/0, a logarithm of 0, a softmax over -inf "
+    "only, or weights that are not finite."
 )
 ENDLESS = (
     "In the forward pass, the output of {module} was the first that was not finite, and every step since step {step} "
@@ -93,13 +93,18 @@ def _was_calm(scaler: ScalerCase, end: int) -> bool:
 
 
 def _endless(scaler: ScalerCase, thresholds: Thresholds) -> int | None:
-    """The step since which every update is skipped, if there were others before and many were skipped since."""
+    """The step since which every update is skipped, if there were others before and many were skipped since.
+
+    Skips that began at a dead scale do not count: it destroyed the weights.
+    """
     many = thresholds.consecutive_skips.critical or math.inf
+    cells = scaler.recent
+    alive = {*cells["first"][cells["scale_first"] > DEAD_SCALE].tolist()} - {int(cells["first"][0])}
     return next(
         (
             each.first
-            for each in streaks(scaler.recent)
-            if each.ongoing and each.updates >= many and each.first > scaler.recent["first"][0]
+            for each in streaks(cells)
+            if each.ongoing and each.updates >= many and each.first in alive
         ),
         None,
     )

@@ -18,7 +18,7 @@ from ampmon_server.analysis.diagnosis.updates import (
     newest_scale,
     streaks,
 )
-from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.case import LOST, ScalerCase
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count, in_code, power_of_two
 
@@ -76,17 +76,20 @@ def _dead(scaler: ScalerCase) -> Iterator[int]:
 
 
 def _began(scaler: ScalerCase, died: int) -> dict[str, str]:
-    """Where most of the overflows that killed the scale began, as far as activations were sampled at them."""
+    """Where most of the overflows that killed the scale began, as far as activations were sampled at them.
+
+    If they were at none of them, the earlier skips with a loss that was not finite tell.
+    """
     start = int(scaler.recent["first"][0])
     if start > died:  # the fall is older than the newest updates
         died = int(scaler.recent["last"][-1])
     falls = [each.first for each in streaks(scaler.recent) if each.first <= died <= each.last]
     start = max(start, *falls) if falls else died
-    origins = Counter(
-        each.origin
-        for each in skipped_updates(scaler)
-        if each.origin and start <= each.step <= died
-    )
+    skips = [each for each in skipped_updates(scaler) if each.step <= died]
+    fall = [each for each in skips if each.step >= start]
+    if fall and not any(each.origin for each in fall) and all(each.loss == LOST for each in fall):
+        fall = [each for each in skips if each.loss == LOST]
+    origins = Counter(each.origin for each in fall if each.origin)
     return {BEGAN: origins.most_common(1)[0][0]} if origins else {}
 
 
