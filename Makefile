@@ -162,7 +162,8 @@ $(BIN)/python:
 	  $(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; fi
 
 $(VENV)/.server: pyproject.toml | $(BIN)/python
-	@echo "Installing ampmon, its server and $(TORCH) into $(VENV); the first time takes a minute or two."
+	@echo "Installing ampmon, its server and $(TORCH) into $(VENV); the first time takes minutes."
+	@echo "To use ampmon from your shell too: source $(BIN)/activate"
 	@$(PIP) install '$(TORCH)' --editable '.[server]'
 	@touch $@
 
