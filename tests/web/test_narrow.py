@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from posted import PostedRun
+from serving import Server
 from web.layout import faults
 from web.reader import Reader
 from web.views import settle
@@ -10,6 +15,14 @@ from web.views import settle
 
 WIDTH = 320
 NAME = "n" * 120
+
+
+@pytest.fixture
+def own_reader(
+    own_port: int, new_server: Callable[..., Server], new_reader: Callable[[Server], Reader]
+) -> Reader:
+    """A reader at a server that may be killed."""
+    return new_reader(new_server(port=own_port))
 
 
 def test_long_names_make_no_view_wider_than_a_small_screen(reader: Reader) -> None:
@@ -25,6 +38,34 @@ def test_long_names_make_no_view_wider_than_a_small_screen(reader: Reader) -> No
     assert faults(reader.page) == []
     reader.open(f"#/compare?runs={runs[0].run_id},{runs[1].run_id}")
     settle(reader)
+    assert faults(reader.page) == []
+
+
+def test_a_phone_shows_the_legend_the_open_tab_and_a_lost_connection(own_reader: Reader) -> None:
+    """The legend of three runs fits above the plot. The tab of a link is in sight. Words of trouble have a row."""
+    reader = own_reader
+    runs = [PostedRun(reader.server, f"gpt-small-lr{n}e-4") for n in range(3)]
+    for run in runs:
+        run.updates(5)
+    reader.size(390, 844)
+    reader.open(f"#/compare?runs={','.join(str(run.run_id) for run in runs)}")
+    reader.wait(
+        "the legend", lambda: reader.plot("scale", "plot.querySelector('.legend')") is not None
+    )
+    above = "plot.querySelector('.legend').getBoundingClientRect().top - plot.getBoundingClientRect().top"
+    assert reader.plot("scale", above) >= 0
+    reader.open(f"#{runs[0].path}?tab=system")
+    tab = reader.page.locator("#tab-system")
+    reader.wait("the tab", lambda: (tab.bounding_box() or {"x": 999})["x"] < 390 - 60)
+    reader.ignore_page_errors("Failed to load resource|ERR_")
+    reader.server.kill()
+    reader.wait("the loss", lambda: "Connection lost" in reader.text("#connection"))
+    link, words = (
+        reader.page.locator(each).bounding_box() for each in (".bar .mark", "#connection")
+    )
+    assert link is not None
+    assert words is not None
+    assert words["y"] >= link["y"] + link["height"]
     assert faults(reader.page) == []
 
 

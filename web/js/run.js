@@ -35,6 +35,8 @@ export class Run {
   #run = null;
   #ownSteps = false;
   #judged = "";
+  /** @type {HTMLElement | null} */
+  #openTab = null;
   /** Searches for skips, in turn: each starts at the skip that the one before has found. */
   #searches = Promise.resolve();
 
@@ -182,6 +184,15 @@ export class Run {
       this.element,
       ":scope > header select",
     );
+    this.#showTab();
+  }
+
+  /** Scroll the row of tabs, which may be wider than the screen, to the open one. */
+  #showTab() {
+    const tab = /** @type {HTMLElement | null} */ (this.element.querySelector('[aria-selected="true"]'));
+    if (!tab?.offsetParent || tab === this.#openTab) return;
+    this.#openTab = tab;
+    tab.parentElement?.scrollTo({ left: tab.offsetLeft - (window.innerWidth - tab.offsetWidth) / 2 });
   }
 
   /** The tabs. What is in hidden ones is not on the screen, so it fetches nothing. */

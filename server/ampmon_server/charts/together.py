@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from ampmon_server.charts.parts.chart import NO_USER_STEPS, nothing_here, titled
 from ampmon_server.charts.parts.layout import (
+    LOOK,
     Figure,
     beside,
     escaped,
@@ -157,6 +158,8 @@ def chart(
     named = [run.label for run in runs] if view.narrow and len(runs) <= NAMED_MAX else []
     if view.narrow:
         layout["annotations"] = []
+        # Each run is a group. With a gap between groups, the legend would be higher than the room above the plot.
+        layout["legend"] = {**LOOK["legend"], "tracegroupgap": 0}
     axis = x_axis(frame) | {"anchor": anchor}
     layout["xaxis"] = axis | elapsed(frame) if view.x == "time" else axis
     return figure(traces, frame, named=named, hovermode="closest", **layout)
