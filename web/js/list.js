@@ -56,14 +56,14 @@ class RunTable extends Table {
 }
 
 /** Data of runs beside their summaries (sparklines, losses), fetched for rows on the screen when a run has changed.
- * @template Datum @param {string} path where the server has the data of a list of runs @param {() => void} onNews
+ * @template Datum @param {string} path where the server has the data of a list of runs @param {List} list
  * @returns {RunData<Datum>} */
-function runData(path, onNews) {
+function runData(path, list) {
   /** The data of each run, and its version then. @type {Map<string, {version: number, datum: Datum | null}>} */
   const held = new Map();
   /** The runs on the screen. @type {Summary[]} */
   let wanted = [];
-  const stale = () => wanted.filter((run) => held.get(run.run_id)?.version !== run.version).slice(0, ASKED_MAX);
+  const stale = () => (list.element.isConnected ? wanted : []).filter((run) => held.get(run.run_id)?.version !== run.version).slice(0, ASKED_MAX);
   const ask = paced(async () => {
     const runs = stale();
     if (!runs.length || document.hidden) return;
@@ -72,7 +72,7 @@ function runData(path, onNews) {
     if (answer === null) return;
     const data = /** @type {Record<string, Datum | null>} */ (answer);
     for (const { run_id, version } of runs) held.set(run_id, { version, datum: data[run_id] ?? null });
-    onNews();
+    list.tick();
   }, ASK_MS);
   return {
     of: ({ run_id }) => held.get(run_id)?.datum ?? null,
@@ -100,9 +100,9 @@ export class List {
   #readGroups = paced(() => this.#fetchGroups().catch(() => {}), GROUPS_MS);
   #actions = new Actions(() => this.#scrolled());
   /** @type {RunData<Sparkline>} */
-  #scales = runData("/runs/scales", () => this.tick());
+  #scales = runData("/runs/scales", this);
   /** @type {RunData<Loss>} */
-  #losses = runData("/runs/losses", () => this.tick());
+  #losses = runData("/runs/losses", this);
   #table = new RunTable((order) => this.#give(order), (run, chosen) => this.#choose(run, chosen));
   #columns = columnChoice(() => {
     this.#sorted();
@@ -221,6 +221,7 @@ export class List {
 
   /** Fetch the projects and tags. Rejects if the server does not answer. */
   async #fetchGroups() {
+    if (!this.element.isConnected) return;
     this.#groups = /** @type {Groups} */ (await get(`/runs/groups${this.given["archived"] === "true" ? "?archived=true" : ""}`));
     this.#draw();
   }
