@@ -1,6 +1,6 @@
 // The account menu, and the sign-in box, which opens over the page if the session is missing or has expired.
 
-import { toast } from "./browser.js";
+import { succeeded } from "./browser.js";
 import { byId, DECLARED, html, mark, nothing, openDialog, say } from "./dom.js";
 import { get, signIn, signOut, whenSignedOut, wordsOf } from "./server.js";
 
@@ -44,12 +44,7 @@ function openAccount() {
 }
 
 async function endSession() {
-  try {
-    await signOut();
-    location.reload();
-  } catch {
-    toast("Action failed: the server did not answer, or rejected it.");
-  }
+  if (await succeeded(signOut)) location.reload();
 }
 
 /** Open the box for signing in when a call is refused. A button in the bar reopens it, once the reader has closed it.

@@ -30,19 +30,13 @@ let onSignedOut = () => {};
 const held = new Map();
 
 /** The URL of a path on the server. @param {string} path without a leading slash */
-export function urlOf(path) {
-  return new URL(path, ROOT).href;
-}
+export const urlOf = (path) => new URL(path, ROOT).href;
 
 /** A run's path under /api/v1. @param {string} run */
-export function pathOf(run) {
-  return `/runs/${encodeURIComponent(run)}`;
-}
+export const pathOf = (run) => `/runs/${encodeURIComponent(run)}`;
 
 /** What was thrown, in words. @param {unknown} error */
-export function wordsOf(error) {
-  return error instanceof Error ? error.message : String(error);
-}
+export const wordsOf = (error) => error instanceof Error ? error.message : String(error);
 
 /** A refusal in words. Other errors are rethrown. @param {unknown} error */
 export function refusalOf(error) {
@@ -94,9 +88,7 @@ export function whenSignedOut(listener) {
 export async function signIn(given) {
   const memory = window.parent !== window;
   const headers = { "Content-Type": "application/json" };
-  const response = await post("login", { headers, body: JSON.stringify({ key: loginKey(given), memory }) }).catch(() => {
-    throw new Error("The server did not answer. Try again.");
-  });
+  const response = await post("login", { headers, body: JSON.stringify({ key: loginKey(given), memory }) });
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) throw new Error(answer.detail ?? `The server rejected the request: status ${response.status}.`);
   if (memory) secret = answer.session;
@@ -128,15 +120,15 @@ export function loginKey(given) {
   return /[?&]code=([\w-]+)/.exec(words)?.[1] ?? words;
 }
 
-/** @param {string} path outside the API @param {RequestInit} options */
+/** Rejects with a message to show. @param {string} path outside the API @param {RequestInit} options */
 function post(path, options) {
-  return fetch(urlOf(path), { method: "POST", signal: AbortSignal.timeout(WAIT_MS), ...options });
+  return fetch(urlOf(path), { method: "POST", signal: AbortSignal.timeout(WAIT_MS), ...options }).catch(() => {
+    throw new Error("The server did not answer. Try again.");
+  });
 }
 
 /** @returns {Record<string, string>} */
-function credentials() {
-  return secret === null ? {} : { Authorization: `Bearer ${secret}` };
-}
+const credentials = () => secret === null ? {} : { Authorization: `Bearer ${secret}` };
 
 /** @param {Response} response @returns {Promise<unknown>} */
 function read(response) {
