@@ -82,14 +82,10 @@ function view(options) {
 }
 
 /** @param {string} path @param {URLSearchParams} query */
-function withQuery(path, query) {
-  return query.size ? `${path}?${query}` : path;
-}
+const withQuery = (path, query) => query.size ? `${path}?${query}` : path;
 
 /** @param {string | null} text */
-function whole(text) {
-  return text !== null && /^\d{1,16}$/.test(text) ? Number(text) : null;
-}
+const whole = (text) => text !== null && /^\d{1,16}$/.test(text) ? Number(text) : null;
 
 /** Null if the click opens nothing. @type {(figure: Figure | null, point: Point, view: View) => View | null} */
 export function opened(figure, { y }, view) {

@@ -78,9 +78,7 @@ export function failuresOf(deliveries) {
 }
 
 /** When a failed delivery is tried again, in words. @param {number | null} due */
-export function attempt(due) {
-  return due === null ? "none (gave up)" : hour(due);
-}
+export const attempt = (due) => due === null ? "none (gave up)" : hour(due);
 
 /** An alert's state in a word, for a collapsed finding; "" if there is none to show. @param {Alert | null} alert */
 export function wordOf(alert) {
@@ -215,9 +213,7 @@ const FAILED = [
 const SENT = [{ name: "Sent", tight: true, cell: ({ sent }) => hour(sent ?? 0) }, ...MESSAGE];
 
 /** @type {(run: string, name: string) => TemplateResult} */
-function link(run, name) {
-  return html`<a href=${format({ page: "run", run, view: wholeView() })}><bdi>${name}</bdi></a>`;
-}
+const link = (run, name) => html`<a href=${format({ page: "run", run, view: wholeView() })}><bdi>${name}</bdi></a>`;
 
 /** The scope of a mute: a run, a project or all projects. @param {ListedMute} mute */
 function muted({ run_id, name, project }) {

@@ -120,9 +120,7 @@ export class Findings {
 }
 
 /** @param {string} word the alert's state, or "" */
-function alarm(word) {
-  return word ? html`<span class="alarm" data-alarm=${word}>${word}</span>` : nothing;
-}
+const alarm = (word) => word ? html`<span class="alarm" data-alarm=${word}>${word}</span>` : nothing;
 
 /** @param {Finding} finding @returns {Span | null} */
 export function stepsOf({ first_step, last_step }) {

@@ -6,9 +6,7 @@ const SPACE = "\u202f";
 export const NONE = "–";
 
 /** A number with spaces between thousands. @param {number} number */
-export function count(number) {
-  return String(number).replace(/(?<!\.\d*)\B(?=(\d{3})+(?!\d))/g, SPACE);
-}
+export const count = (number) => String(number).replace(/(?<!\.\d*)\B(?=(\d{3})+(?!\d))/g, SPACE);
 
 /** A share of 0..1: two digits below 10 %, else one decimal. "0 %" and "100 %" are exact. @param {Maybe} share */
 export function percent(share) {
@@ -21,14 +19,10 @@ export function percent(share) {
 }
 
 /** A power of two: "2⁻¹⁴", "2⁹·⁹⁷". @param {number} exponent */
-export function twoTo(exponent) {
-  return `2${raised(String(exponent))}`;
-}
+export const twoTo = (exponent) => `2${raised(String(exponent))}`;
 
 /** The digits of a number as superscripts. @param {string} digits */
-export function raised(digits) {
-  return digits.replace(/[-−.\d]/g, (sign) => "⁻⁻·⁰¹²³⁴⁵⁶⁷⁸⁹".charAt("-−.0123456789".indexOf(sign)));
-}
+export const raised = (digits) => digits.replace(/[-−.\d]/g, (sign) => "⁻⁻·⁰¹²³⁴⁵⁶⁷⁸⁹".charAt("-−.0123456789".indexOf(sign)));
 
 /** @param {number} number @param {string} one @param {string} [many] */
 export function plural(number, one, many = `${one}s`) {
@@ -36,9 +30,7 @@ export function plural(number, one, many = `${one}s`) {
 }
 
 /** A range of steps, both ends included. @param {number} first @param {number} last */
-export function steps(first, last) {
-  return first === last ? `step ${count(first)}` : `steps ${count(first)} – ${count(last)}`;
-}
+export const steps = (first, last) => first === last ? `step ${count(first)}` : `steps ${count(first)} – ${count(last)}`;
 
 /** A duration in its two largest units: "3 min 20 s". @param {number} seconds */
 export function duration(seconds) {
@@ -71,14 +63,10 @@ export function moment(time, locale, zone) {
 }
 
 /** A local date and time, to the second. @param {number} time microseconds since the epoch */
-export function clock(time) {
-  return new Date(time / 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
-}
+export const clock = (time) => new Date(time / 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
 /** The reader's time zone at a time (microseconds; null: now), in minutes east of UTC. @param {number | null} time */
-export function zoneOf(time) {
-  return -(time === null ? new Date() : new Date(time / 1000)).getTimezoneOffset();
-}
+export const zoneOf = (time) => -(time === null ? new Date() : new Date(time / 1000)).getTimezoneOffset();
 
 /** A name cut to `most` characters, its direction isolated. @type {(name: string, most: number) => string} */
 export function shortened(name, most) {
@@ -88,11 +76,7 @@ export function shortened(name, most) {
 }
 
 /** @param {string} words */
-export function sentence(words) {
-  return words.charAt(0).toUpperCase() + words.slice(1);
-}
+export const sentence = (words) => words.charAt(0).toUpperCase() + words.slice(1);
 
 /** A finding's title without the backticks around names. @param {string} title */
-export function unquoted(title) {
-  return title.replaceAll("`", "");
-}
+export const unquoted = (title) => title.replaceAll("`", "");

@@ -163,7 +163,7 @@ export function filterBar(given, { groups: { projects, tags }, total, columns },
     const chosen = given[name] ?? (name === "sort" ? "started" : "");
     // Keep the chosen option even if no run has it any more.
     const known = options.some(([value]) => value === chosen) ? options : [...options, [chosen, chosen]];
-    const onChoose = (/** @type {string} */ value) => give({ [name]: value, ...(name === "sort" ? { order: defaultOrder(value) } : {}) });
+    const onChoose = (/** @type {string} */ value) => give({ [name]: value, ...(name === "sort" && { order: COLUMNS.find(({ sort }) => sort === value)?.first ?? "" }) });
     return select({ name, label, options: /** @type {[string, string][]} */ (known), chosen, hidden, onChoose });
   };
   const search = {
@@ -184,11 +184,6 @@ export function filterBar(given, { groups: { projects, tags }, total, columns },
     ${columns}
     <p class="count" role="status">${plural(total, "run")}</p>
   `;
-}
-
-/** @param {string} sort */
-function defaultOrder(sort) {
-  return COLUMNS.find((column) => column.sort === sort)?.first ?? "";
 }
 
 /** @param {Record<string, number>} groups */

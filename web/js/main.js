@@ -146,9 +146,7 @@ function scrollToPlace() {
 }
 
 /** Load the chart library early. If that fails, each chart says so. */
-function preload() {
-  plot.load().catch(() => {});
-}
+const preload = () => void plot.load().catch(() => {});
 
 /** @param {Connection} now */
 function showConnection(now) {

@@ -54,9 +54,7 @@ export function around(middle, length) {
 }
 
 /** A view around a step. @param {View} view @param {number} step @returns {View} */
-export function about(view, step) {
-  return { ...view, x: "step", follow: null, at: step, ...around(step, ABOUT.step) };
-}
+export const about = (view, step) => ({ ...view, x: "step", follow: null, at: step, ...around(step, ABOUT.step) });
 
 /** @param {number} start @param {number} stop */
 function ordered(start, stop) {
@@ -65,9 +63,7 @@ function ordered(start, stop) {
 }
 
 /** @param {number | string} date */
-function milliseconds(date) {
-  return typeof date === "number" ? date : Date.parse(`${date.replace(" ", "T")}Z`);
-}
+const milliseconds = (date) => typeof date === "number" ? date : Date.parse(`${date.replace(" ", "T")}Z`);
 
 /** @type {(run: {last_step: number | null, last_time: number | null, updates: number}) => End | null} */
 export function endOf({ last_step, last_time, updates }) {

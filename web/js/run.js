@@ -35,8 +35,6 @@ export class Run {
   #run = null;
   #ownSteps = false;
   #judged = "";
-  /** @type {HTMLElement | null} */
-  #openTab = null;
   /** Searches for skips, in turn: each starts at the skip that the one before has found. */
   #searches = Promise.resolve();
 
@@ -122,6 +120,7 @@ export class Run {
     // The database was restored from a backup, in which the run is shorter.
     if (run.version < (this.#run?.version ?? 0)) this.charts.forget();
     const begun = this.#run?.updates === 0 && run.updates > 0;
+    if (!this.#run) this.#showTab();
     this.#run = run;
     this.findings.setRun(run);
     this.tick();
@@ -184,14 +183,11 @@ export class Run {
       this.element,
       ":scope > header select",
     );
-    this.#showTab();
   }
 
   /** Scroll the row of tabs, which may be wider than the screen, to the open one. */
   #showTab() {
-    const tab = /** @type {HTMLElement | null} */ (this.element.querySelector('[aria-selected="true"]'));
-    if (!tab?.offsetParent || tab === this.#openTab) return;
-    this.#openTab = tab;
+    const tab = /** @type {HTMLElement} */ (this.element.querySelector('[aria-selected="true"]'));
     tab.parentElement?.scrollTo({ left: tab.offsetLeft - (window.innerWidth - tab.offsetWidth) / 2 });
   }
 
@@ -262,6 +258,7 @@ export class Run {
     this.#draw();
     this.readDrawer();
     for (const { table } of [this.skips, this.events, this.parameters]) table.point();
+    if (tab !== this.#tab) this.#showTab();
     const changed = view.stream !== before.stream || view.choices["search"] !== before.choices["search"];
     if (changed || (this.#run && tab !== this.#tab)) this.readTables();
     return true;

@@ -66,14 +66,10 @@ function rowsOf({ name, x, y, z, text }, zone) {
 }
 
 /** @param {unknown} value of a heatmap's cell @param {unknown} words */
-function measured(value, words) {
-  return words && Math.abs(Number(value)) === FAR ? "" : value;
-}
+const measured = (value, words) => words && Math.abs(Number(value)) === FAR ? "" : value;
 
 /** @param {unknown} x in ms since the epoch, plus the zone @param {number} zone */
-function dateOf(x, zone) {
-  return typeof x === "number" && Number.isFinite(x) ? new Date(x - 60_000 * zone).toISOString() : x;
-}
+const dateOf = (x, zone) => typeof x === "number" && Number.isFinite(x) ? new Date(x - 60_000 * zone).toISOString() : x;
 
 /** @param {unknown} value */
 function cell(value) {
@@ -97,6 +93,4 @@ function lines(words, most) {
 }
 
 /** Escape text for Plotly, which understands some HTML. @param {string} words */
-function escapeMarkup(words) {
-  return words.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-}
+const escapeMarkup = (words) => words.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");

@@ -58,9 +58,7 @@ export function toolbar(charts, { own, live, follows, newest, paused }) {
 }
 
 /** @param {View} view */
-export function isWhole({ start, stop, follow }) {
-  return start === null && stop === null && follow === null;
-}
+export const isWhole = ({ start, stop, follow }) => start === null && stop === null && follow === null;
 
 /** @param {View} view */
 function shownWords({ start, stop, x, follow }) {
