@@ -110,6 +110,16 @@ def test_charts_follow_a_run_of_a_restored_database(own_reader: Reader, tmp_path
     reader.wait("the news", lambda: reader.newest() == 64)
 
 
+def test_a_signed_out_page_loads_no_chart_library(own_reader: Reader) -> None:
+    """A page whose session ends soon after it opened does not load the library early: the server would refuse it."""
+    own_reader.ignore_page_errors("status of 401")
+    own_reader.load()
+    own_reader.page.context.clear_cookies()
+    own_reader.ask("location.hash = '#/alerts'")
+    own_reader.wait("the box", lambda: own_reader.page.locator("#signin[open]").count())
+    own_reader.page.wait_for_timeout(1200)  # after WARM_MS in main.js
+
+
 def test_the_list_says_how_each_run_is(reader: Reader) -> None:
     """A row has status, scale, skips with their share, and subnormal share. Equal tags are shown once."""
     run = PostedRun(reader.server, "one of them", tags=("nightly", "nightly", "b"))

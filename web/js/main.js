@@ -249,7 +249,7 @@ async function start() {
   lastTick = Date.now();
   setInterval(everySecond, 1000);
   setInterval(refresh, POLL_MS);
-  setTimeout(preload, WARM_MS);
+  setTimeout(() => live.connection.state !== "signed out" && preload(), WARM_MS);
   route();
 }
 
