@@ -283,6 +283,7 @@ def _logged(losses):
         (None, 2.0**15, 0.0, "warning", "The logged loss is 0 too"),
         (None, 2.0**15, 2.3, "warning", "does not depend on these parameters"),
         (None, 1.0, 1e-6, "critical", "The scale is only 1"),
+        (None, 1.0, 2.3, "critical", "The scale is only 1"),  # it may be the mean of many elements
     ],
 )
 def test_the_logged_loss_tells_why_all_gradients_are_zero(before, scale, loss, severity, says):

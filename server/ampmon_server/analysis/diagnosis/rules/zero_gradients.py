@@ -43,6 +43,8 @@ SHOW = (
 )
 PAUSE = 50
 """Fewer updates without a gradient may be a pause, such as a time without a reward."""
+MEAN_OF = 2**31
+"""A loss is the mean of fewer elements, such as voxels. The gradients of each are that much smaller."""
 LARGER = "scaler = ampmon.GradScaler(init_scale={init_scale})"
 
 
@@ -106,7 +108,7 @@ def _cause(
         return "critical", why, SHOW
     if loss == 0:
         return "notice" if before else "warning", NO_LOSS, ""
-    if loss * scale >= 1:
+    if loss * scale >= MEAN_OF * FP16.min_subnormal / 2:
         return "warning", UNRELATED, ""
     if scale < min(before or INIT_SCALE, INIT_SCALE):
         fix = LARGER.format(init_scale=in_code(INIT_SCALE))
