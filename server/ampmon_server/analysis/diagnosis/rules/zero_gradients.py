@@ -45,6 +45,8 @@ PAUSE = 50
 """Fewer updates without a gradient may be a pause, such as a time without a reward."""
 MEAN_OF = 2**31
 """A loss is the mean of fewer elements, such as voxels. The gradients of each are that much smaller."""
+CHANCE = 0.05
+"""So many samples of 0 in a row must be less likely than this, by the share of earlier ones that were 0."""
 LARGER = "scaler = ampmon.GradScaler(init_scale={init_scale})"
 
 
@@ -64,7 +66,9 @@ def examine(
         return None
     first, last = (int(samples.step[zero[end]]) for end in (0, -1))
     least, most = _losses(logged, first)
-    if last - first < PAUSE or least == 0 < most:  # such a loss is 0 in some batches only
+    usual = 1 - len(above) / since if since else 0.0
+    # The gradients, or the loss, are 0 in some batches only.
+    if last - first < PAUSE or usual ** len(zero) > CHANCE or least == 0 < most:
         return None
     scale = float(samples.scale[zero[-1]])
     before = float(samples.scale[finite[since - 1]]) if since else None
