@@ -57,6 +57,7 @@ def test_a_zoom_replaces_a_request_that_gets_no_answer(reader: Reader) -> None:
     run = PostedRun(reader.server)
     run.updates(120)
     reader.show(run)
+    reader.page.evaluate("AbortSignal.timeout = () => new AbortController().signal")  # no limit
     held = reader.hold("**/figures/scale*")
     reader.page.keyboard.press("+")
     reader.wait("the call", lambda: held)
