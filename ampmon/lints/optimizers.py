@@ -117,11 +117,12 @@ class Steps:
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         state = _state(optimizer)
-        # Only the constructor of torch's own makes these.
-        if state is None and not self._counts and hasattr(optimizer, "_optimizer_step_post_hooks"):
+        if state is None and not self._counts:
             self._counts = True
-            handle = optimizer.register_step_post_hook(WeakHook(self._count_one))
-            weakref.finalize(self, handle.remove)
+            # Only the constructor of torch's own makes these. To register one would break a graph of torch.compile.
+            hooks = getattr(optimizer, "_optimizer_step_post_hooks", {})
+            hooks[id(self)] = WeakHook(self._count_one)
+            weakref.finalize(self, hooks.pop, id(self), None)
         self._left = state or (self._count,)
 
     def _count_one(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:

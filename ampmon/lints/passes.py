@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from ampmon.lints.gradient_checks import Clearing, Clipping, HandUnscaling
 from ampmon.lints.losses import Losses, reaches_others
@@ -35,8 +36,8 @@ class _GradientHistory:
     passes: int = 0
     version: int | None = None
     """The gradient's version after the newest pass."""
-    made: weakref.ref[torch.Tensor] | None = None
-    """The gradient after the newest pass. Its address proves nothing, because another may get it."""
+    memory: StorageWeakRef | None = None
+    """The gradient's memory after the newest pass. Its address proves nothing, because another may get it."""
     weights: int | None = None
     """The parameter's version at the first pass."""
     whole: bool = True
@@ -134,7 +135,7 @@ class GradientWatcher:
     def _see_loss(self, parameter: torch.Tensor) -> None:
         now = self._now
         gradient = parameter.grad
-        now.made = weakref.ref(gradient) if gradient is not None else None
+        now.memory = _memory(gradient)
         if now.passes == 1:
             now.weights = parameter._version
             self._clearing.passed(gradient)
@@ -257,7 +258,7 @@ class GradientWatcher:
         self._clipping.updated(scale)
         self._dividing.updated(scale if alone else 0)
         gradient = self._gradient()
-        kept = gradient is None or (now.made is not None and now.made() is gradient)
+        kept = gradient is None or (now.memory is not None and now.memory == _memory(gradient))
         accumulates = alone and kept and now.whole and now.scalings > 1 and not now.attacks
         between = (now.between, now.summed) if now.between and now.summed else None
         self._clearing.updated(accumulates=accumulates, gone=now.gone, between=between)
@@ -295,6 +296,11 @@ class GradientWatcher:
         sizes = _sizes(optimizer)
         self._clipping.written(sizes)
         return sizes
+
+
+def _memory(gradient: torch.Tensor | None) -> StorageWeakRef | None:
+    """Identify a gradient's memory. A weak reference to the tensor would keep torch from swapping it."""
+    return StorageWeakRef(gradient.untyped_storage()) if gradient is not None else None
 
 
 def watchable(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,6 +16,7 @@ from torch.optim import SGD
 from torch.utils.checkpoint import checkpoint
 
 import ampmon
+from ampmon.lints.passes import _memory
 from recording import recordings
 
 
@@ -275,6 +277,16 @@ def test_gradients_gathered_task_by_task_are_right(data_directory: Path, after: 
             parameter.grad = one + other
         finish(scaler, optimizer)
     assert told(data_directory) == {}
+
+
+def test_memory_that_is_used_again_is_told_from_the_same() -> None:
+    """A gradient at the address of one that is gone is not taken for it."""
+    place = np.zeros(8, np.float32)
+    gradient = torch.from_numpy(place)
+    memory = _memory(gradient)
+    assert memory == _memory(gradient.detach())
+    del gradient
+    assert memory != _memory(torch.from_numpy(place))
 
 
 def test_gradients_of_zero_that_are_clipped_between_passes_are_right(data_directory: Path) -> None:
