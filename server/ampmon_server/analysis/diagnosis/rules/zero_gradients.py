@@ -29,14 +29,17 @@ HIDDEN = (
 )
 SMALL = "The scale is only {scale}: fp16 has rounded all values to 0, because the loss is too small for this scale."
 NO_LOSS = (
-    "The logged loss is 0 too, as a hinge loss may be at the end. If it should not be, compute it in fp32: fp16 rounds "
-    "values below 2⁻²⁵ to 0."
+    "The logged {name} is 0 too, as a hinge loss may be at the end. If it should not be, compute it in fp32: fp16 "
+    "rounds values below 2⁻²⁵ to 0."
 )
 OTHER = (
     "Either the loss is 0, as a hinge loss may be at the end, or it is so small that fp16 rounds its gradients to 0, "
     "or it does not depend on these parameters."
 )
-UNRELATED = "The logged loss is not 0 and not too small for this scale, so it does not depend on these parameters."
+UNRELATED = (
+    "The logged {name} is not 0 and not too small for this scale. If it is the loss that is scaled, it does not depend "
+    "on these parameters, or its derivative is 0 there, as behind dead ReLUs, a saturated sigmoid or `clamp`."
+)
 SHOW = (
     "scaler.scale(loss).backward()  # leave inf and NaN in the gradients: the scaler skips them\n"
     "scaler.step(optimizer)\nscaler.update()"
@@ -65,7 +68,8 @@ def examine(
     if len(zero) < LEAST:
         return None
     first, last = (int(samples.step[zero[end]]) for end in (0, -1))
-    least, most = _losses(logged, first)
+    name = training_loss(logged) or ""
+    least, most = _losses(logged.get(name), first)
     usual = 1 - len(above) / since if since else 0.0
     # The gradients, or the loss, are 0 in some batches only.
     if last - first < PAUSE or usual ** len(zero) > CHANCE or least == 0 < most:
@@ -78,7 +82,7 @@ def examine(
         rule="zero_gradients",
         severity=severity,
         title=f"All gradients have been 0 since step {count(first)}: the model learns nothing",
-        explanation=EXPLANATION.format(samples=count(len(zero)), why=why),
+        explanation=EXPLANATION.format(samples=count(len(zero)), why=why.format(name=name)),
         fix=fix,
         first_step=first,
         last_step=last,
@@ -87,10 +91,8 @@ def examine(
     )
 
 
-def _losses(logged: Mapping[str, Cells], first: int) -> tuple[float, float]:
+def _losses(cells: Cells | None, first: int) -> tuple[float, float]:
     """The least and the largest size of the loss after step ``first``. NaN if it is unknown."""
-    name = training_loss(logged)
-    cells = logged[name] if name else None
     if cells is None or not (cells["first"] > first).any():
         return np.nan, np.nan
     cells = cells[cells["first"] > first]
@@ -104,14 +106,15 @@ def _cause(
     """Return the severity, the likely reason and the fix.
 
     ``before`` is the scale at which gradients were last above 0, and ``peak`` the largest then. If that would overflow
-    at the scale now, overflows are hidden. Otherwise only a scale that is small, and smaller than then, is the cause,
-    unless the scaled ``loss`` shows that it is not. ``loss`` may be NaN.
+    at the scale now, overflows are hidden, unless the ``loss``, which may be NaN, is 0: then the scale grows without
+    end. Otherwise only a scale that is small, and smaller than then, is the cause, unless the scaled loss shows that it
+    is not.
     """
+    if loss == 0:
+        return "notice" if before else "warning", NO_LOSS, ""
     if before and peak * scale / before > FP16.max:
         why = HIDDEN.format(before=power_of_two(before), scale=power_of_two(scale))
         return "critical", why, SHOW
-    if loss == 0:
-        return "notice" if before else "warning", NO_LOSS, ""
     if loss * scale >= MEAN_OF * FP16.min_subnormal / 2:
         return "warning", UNRELATED, ""
     if scale < min(before or INIT_SCALE, INIT_SCALE):
