@@ -62,8 +62,8 @@ CLEAN = 8
 def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
     """Yield a warning, or a critical finding if it happens again soon or lasts long."""
     for place, scaler in enumerate(case.scalers):
-        # Logged values have the steps of the first scaler.
-        found = _without_inf(scaler, {} if place else case.logged)
+        # Logged values have the steps of the first scaler. The outlier may be on a rank whose loss is not logged.
+        found = _without_inf(scaler, case.logged if not place and case.ranks == 1 else {})
         if found:
             yield fitted(_finding(case, scaler, found, thresholds), scaler)
 
