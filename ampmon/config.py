@@ -207,8 +207,33 @@ def is_loopback(host: str | None) -> bool:
     return False
 
 
-def proxy_for(url: str) -> str | None:
-    """The proxy that HTTPS_PROXY, else ALL_PROXY, names for an https server elsewhere, unless NO_PROXY excepts it."""
+class Route(msgspec.Struct, frozen=True):
+    """How to reach an https server: through ``proxy``, trusting ``authorities``, a file of certificates.
+
+    None stands for no proxy, and for the authorities that the process trusts anyway. ``past_socks``: ALL_PROXY names a
+    SOCKS proxy, which is not used.
+    """
+
+    proxy: str | None = None
+    authorities: str | None = None
+    past_socks: bool = False
+
+
+def route_to(url: str) -> Route:
+    """The route to a server that this process's environment describes."""
+    authorities = os.environ.get("SSL_CERT_FILE")
+    proxy, other = _proxies_for(url)
+    # It is there for other programs, and the server may well be reached without it.
+    past_socks = not proxy and (other or "").lower().startswith("socks")
+    return Route(
+        proxy or (None if past_socks else other),
+        os.path.abspath(authorities) if authorities else None,
+        past_socks,
+    )
+
+
+def _proxies_for(url: str) -> tuple[str | None, str | None]:
+    """HTTPS_PROXY and ALL_PROXY, if ``url`` is of an https server elsewhere that NO_PROXY does not except."""
     with contextlib.suppress(ValueError):
         parts = urllib.parse.urlsplit(url)
         if parts.scheme == "https" and not is_loopback(parts.hostname):
@@ -216,24 +241,8 @@ def proxy_for(url: str) -> str | None:
 
             proxies = getproxies_environment()
             if not (proxy_bypass(parts.netloc) or _is_in(parts.hostname, proxies.get("no", ""))):
-                return proxies.get("https") or proxies.get("all")
-    return None
-
-
-class Route(msgspec.Struct, frozen=True):
-    """How to reach an https server: through ``proxy``, trusting ``authorities``, a file of certificates.
-
-    None stands for no proxy, and for the authorities that the process trusts anyway.
-    """
-
-    proxy: str | None = None
-    authorities: str | None = None
-
-
-def route_to(url: str) -> Route:
-    """The route to a server that this process's environment describes."""
-    authorities = os.environ.get("SSL_CERT_FILE")
-    return Route(proxy_for(url), os.path.abspath(authorities) if authorities else None)
+                return proxies.get("https"), proxies.get("all")
+    return None, None
 
 
 def _is_in(host: str | None, networks: str) -> bool:

@@ -23,7 +23,7 @@ from ampmon.config import Route
 from ampmon.errors import NO_TOKEN, HeaderMissing, Refused, Unreachable
 from ampmon.system import private
 from ampmon.transport.proof import ProvenConnection
-from ampmon.transport.tunnel import Tunnels
+from ampmon.transport.tunnel import PAST_SOCKS, Tunnels
 
 
 CONNECT_TIMEOUT_S = 5.0
@@ -101,7 +101,7 @@ class HttpTransport:
         self._connected = "", ""
         """The URL and the token for which the connection was made."""
         self._through = ""
-        """The proxy of the connection, in words."""
+        """The proxy of the connection, or the one that is not used, in words."""
 
     def send(self, batch: bytes, records: int) -> wire.Ack:
         url = self._url if isinstance(self._url, str) else self._url()
@@ -206,6 +206,7 @@ class HttpTransport:
         folder = ssl.get_default_verify_paths().capath if file else None
         if self.route.proxy is None:
             host = host.strip("[]")
+            self._through = PAST_SOCKS if self.route.past_socks else ""
             return HTTPSConnection(host, port, timeout=time_s, ca_certs=file, ca_cert_dir=folder)
         tunnels = Tunnels(self.route.proxy, timeout=time_s)
         self._through = f" through the proxy {tunnels.place}"

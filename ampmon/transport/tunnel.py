@@ -14,6 +14,10 @@ from urllib3.connection import HTTPSConnection
 from ampmon.errors import Unreachable
 
 
+PAST_SOCKS = " without the SOCKS proxy of ALL_PROXY, which ampmon cannot use"
+"""How a server was tried whose `Route` is ``past_socks``, after "no answer"."""
+
+
 class Tunnels(urllib3.ProxyManager):
     """Connections to https servers through ``proxy``, such as `http://user:password@host:port`. Raises Unreachable.
 

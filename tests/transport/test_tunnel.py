@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ampmon import identity, sender, wire
-from ampmon.config import Route, proxy_for
+from ampmon.config import Route, route_to
 from ampmon.errors import Unreachable
 from ampmon.transport import HttpTransport
 from ampmon_server.client.client import ApiClient, ClientError, RequestRefused
@@ -90,6 +90,8 @@ def proxy(server: RecordingServer) -> Iterator[ConnectProxy]:
         ({"ALL_PROXY": "http://p:1", "HTTPS_PROXY": "http://q:1"}, URL, "http://q:1"),
         ({"ALL_PROXY": "http://p:1", "NO_PROXY": NAME}, URL, None),
         ({"ALL_PROXY": "http://p:1"}, f"http://{NAME}", None),
+        ({"ALL_PROXY": "SOCKS5h://p:1"}, URL, None),
+        ({"ALL_PROXY": "socks5://p:1", "HTTPS_PROXY": "http://q:1"}, URL, "http://q:1"),
         ({}, URL, None),
     ],
 )
@@ -99,7 +101,29 @@ def test_the_environment_names_the_proxy(
     """HTTPS_PROXY, else ALL_PROXY, counts for https, in either case. NO_PROXY, loopback and http are excepted."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert proxy_for(url) == proxy
+    assert route_to(url).proxy == proxy
+
+
+def test_a_socks_proxy_of_all_programs_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, authority: Authority
+) -> None:
+    """With SOCKS in ALL_PROXY, both clients connect directly. If nothing answers, they say so."""
+    monkeypatch.setenv("ALL_PROXY", "socks5://me:geheim@127.0.0.1:9")
+    monkeypatch.setattr("ampmon.config.is_loopback", lambda host: False)
+    with RecordingServer(pair=authority.issue("127.0.0.1")) as server:
+        url = f"https://127.0.0.1:{server.port}"
+        transport = HttpTransport(url, token="a-token", route=route_to(url))
+        transport.send(batch(), 1)
+        transport.close()
+        with ApiClient(url, "a-token") as client, pytest.raises(RequestRefused):
+            client.get("/runs")
+    with pytest.raises(Unreachable, match="without the SOCKS proxy of ALL_PROXY"):
+        transport.send(batch(), 1)
+    with (
+        ApiClient(url, "a-token") as client,
+        pytest.raises(ClientError, match="without the SOCKS proxy of ALL_PROXY"),
+    ):
+        client.get("/runs")
 
 
 @pytest.mark.parametrize("over_tls", [False, True])

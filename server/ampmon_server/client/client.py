@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import msgspec
 import urllib3
 
-from ampmon.config import proxy_for
+from ampmon.config import route_to
 from ampmon.errors import AmpmonError, Unreachable
 from ampmon.system.plain import TEXT_MAX, plain
 from ampmon.transport import problem_in, why_unanswered
 from ampmon.transport.proof import WRONG_PROOF, ProvenPool
-from ampmon.transport.tunnel import Tunnels
+from ampmon.transport.tunnel import PAST_SOCKS, Tunnels
 
 
 _API = "/api/v1"
@@ -66,14 +66,15 @@ class ApiClient:
         )
         self.token = token
         self._headers = {"Authorization": f"Bearer {token}"}
-        self._through = ""
+        route = route_to(self.url)
+        self._through = PAST_SOCKS if route.past_socks else ""
         try:
             place = urllib3.util.parse_url(self.url)
             self._base = place.path or ""
             host, port, time_s = place.host or "", place.port, timeout_s
             self._http: urllib3.HTTPConnectionPool
-            if (proxy := proxy_for(self.url)) is not None:
-                tunnels = Tunnels(proxy, timeout=time_s)
+            if route.proxy is not None:
+                tunnels = Tunnels(route.proxy, timeout=time_s)
                 self._through = f" through the proxy {tunnels.place}"
                 self._http = tunnels.connection_from_url(self.url)
             elif place.scheme == "https":
