@@ -110,6 +110,24 @@ def test_charts_follow_a_run_of_a_restored_database(own_reader: Reader, tmp_path
     reader.wait("the news", lambda: reader.newest() == 64)
 
 
+def test_a_page_that_grows_at_once_is_scrolled_to_its_place(reader: Reader) -> None:
+    """A page that is too short for the reader's place may grow before the browser reports that it was scrolled."""
+    run = PostedRun(reader.server)
+    run.updates(5)
+    reader.arrive(run)
+    reader.ask(
+        """(() => {
+        scrollTo(0, 0);
+        history.replaceState(5000, "");
+        dispatchEvent(new Event("hashchange"));
+        const more = document.createElement("div");
+        more.style.height = "9000px";
+        document.getElementById("content").append(more);
+        })()"""
+    )
+    reader.wait("its place", lambda: reader.ask("scrollY") == 5000)
+
+
 def test_a_signed_out_page_loads_no_chart_library(own_reader: Reader) -> None:
     """A page whose session ends soon after it opened does not load the library early: the server would refuse it."""
     own_reader.ignore_page_errors("status of 401")

@@ -44,8 +44,8 @@ let page = null;
 /** Kept while another page is open, with its rows and the selected ones. @type {List | null} */
 let list = null;
 let lastTick = Date.now();
-/** Where the reader was at this entry of the history, and until when to scroll back there. */
-let [place, until] = [0, 0];
+/** Where the reader was at this entry of the history, until when to scroll back there, and how far that went so far. */
+let [place, until, reached] = [0, 0, 0];
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let scrolled;
 
@@ -135,14 +135,17 @@ function go(hash, typed = false) {
 /** Keep the place in the history, once the reader scrolls. */
 function keepPlace() {
   const most = document.documentElement.scrollHeight - window.innerHeight;
-  if (performance.now() < until && Math.abs(window.scrollY - Math.min(place, most)) < 1) return;
+  const own = window.scrollY === reached || Math.abs(window.scrollY - Math.min(place, most)) < 1;
+  if (performance.now() < until && own) return;
   until = 0;
   clearTimeout(scrolled);
   scrolled = setTimeout(() => history.replaceState(window.scrollY, ""), SCROLLED_MS);
 }
 
 function scrollToPlace() {
-  if (performance.now() < until) window.scrollTo(0, place);
+  if (performance.now() >= until) return;
+  window.scrollTo(0, place);
+  reached = window.scrollY;
 }
 
 /** Load the chart library early. If that fails, each chart says so. */
