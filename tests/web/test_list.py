@@ -121,6 +121,23 @@ def test_a_selected_run_that_is_deleted_elsewhere_holds_up_no_other(reader: Read
     expect(reader.page.get_by_role("toolbar", name="Selected runs")).to_be_hidden()
 
 
+def test_a_selected_run_that_is_deleted_on_its_page_is_deselected(reader: Reader) -> None:
+    """Back in the list, only the other run is selected and shown."""
+    for name in ("stays", "goes"):
+        PostedRun(reader.server, name, project="selected").updates(3)
+    reader.open("#/?project=selected")
+    reader.wait("both", lambda: names(reader) == ["goes", "stays"])
+    for name in names(reader):
+        reader.page.get_by_label(f"Select {name}").check()
+    reader.page.get_by_role("link", name="goes", exact=True).click()
+    reader.ignore_page_errors("status of 404")
+    reader.page.get_by_role("button", name="Delete…").click()
+    reader.page.get_by_role("button", name="Delete", exact=True).click()
+    bar = reader.page.get_by_role("toolbar", name="Selected runs")
+    expect(bar).to_contain_text("1 run selected")
+    expect(reader.page.get_by_role("link", name="goes", exact=True)).to_have_count(0)
+
+
 def test_a_new_name_leaves_the_tags_alone(reader: Reader) -> None:
     """The dialog that edits a run keeps tags that have commas unless the reader changes the tags, each once.
 

@@ -166,6 +166,11 @@ export class List {
     return true;
   }
 
+  /** @param {Summary} run */
+  deselect(run) {
+    this.#actions.choose(run, false);
+  }
+
   /** @param {number} place */
   #at(place) {
     return this.#pages.get(Math.floor(place / PAGE))?.[place % PAGE];

@@ -104,6 +104,10 @@ function open(address) {
   const host = {
     go: (next, typed) => page === opened && go(format(next), typed),
     onTrouble: () => live.checkStream(),
+    onDeleted: (run) => {
+      list?.deselect(run);
+      host.go({ page: "list", filters: {} });
+    },
     refresh,
   };
   if (address.page === "run" || address.page === "compare") preload();

@@ -169,7 +169,7 @@ export class Run {
           <button type="button" class="quiet health" ?data-lost=${run?.lost_records} @click=${() => this.#open("system")}>${run?.recording}</button>
           ${run?.choices.map((choice) => this.#choice(run, choice))}
           <p class="about">${about}</p>
-          ${run && runActions(run, this.host.refresh.now, () => this.host.go({ page: "list", filters: {} }))}
+          ${run && runActions(run, this.host.refresh.now, () => this.host.onDeleted(run))}
         </header>
         <p class="description" dir="auto" title=${words} ?hidden=${words === nothing}>${words}</p>
         ${this.findings.element}

@@ -35,6 +35,8 @@ interface Host {
   go(address: Exclude<Address, { page: "nothing" | "alerts" }>, typed?: boolean): void;
   /** Checks the connection after a call without an answer. */
   onTrouble(): void;
+  /** Leaves the page of a run that was deleted on it. */
+  onDeleted(run: Summary): void;
   /** Refreshes the page as soon as its pace allows, or at once. One refresh runs at a time. */
   refresh: { (): void; now: () => void };
 }
