@@ -181,7 +181,7 @@ class Sync:
 
 
 def _explain(outcome: SpoolOutcome, *, whole: bool) -> None:
-    full = f", which is full: {outcome.discarded:,} are not" if outcome.discarded else ""
+    full = f", which is full and lacks {outcome.discarded:,} of them" if outcome.discarded else ""
     aside = f"rejected records are in {outcome.path}, in the file `{REJECTED}`{full}"
     if outcome.left_bytes and not whole:
         outcome.problem = "it does not name its run, or its last record is incomplete"

@@ -313,7 +313,7 @@ def test_a_server_says_that_it_cannot_send_what_dead_processes_left(
     with orphan_senders(tmp_path, every_s=0.02):
         wait_for(lambda: len(looks) > 3)
     assert caplog.messages == [
-        f"Records of 1 ended processes are in {tmp_path / 'spool'} and cannot be sent: run `ampmon sync` to see why"
+        f"The records of ended processes in {tmp_path / 'spool'} (1) cannot be sent: run `ampmon sync` to see why"
     ]
 
 

@@ -234,7 +234,10 @@ def test_rejected_records_are_named_also_those_of_an_earlier_sender(
     assert destination is not None
     msgspec.structs.replace(destination, bytes_max=0).write(full.spool.path)
     server.store.refuse = lambda record: record.seq == 1
-    assert "in the file `rejected`, which is full: 1 are not" in ampmon("sync", tmp_path).stdout
+    assert (
+        "in the file `rejected`, which is full and lacks 1 of them"
+        in ampmon("sync", tmp_path).stdout
+    )
 
 
 def test_what_cannot_be_begun_is_said(tmp_path: Path) -> None:

@@ -148,9 +148,9 @@ def orphan_senders(directory: Path, every_s: float = EVERY_S) -> Iterator[None]:
             stuck = bool(left) and left == before
             if stuck and pause_s == every_s:
                 _log.warning(
-                    "Records of %d ended processes are in %s and cannot be sent: run `ampmon sync` to see why",
-                    len(left),
+                    "The records of ended processes in %s (%d) cannot be sent: run `ampmon sync` to see why",
                     directory / "spool",
+                    len(left),
                 )
             pause_s = min(2 * pause_s, _AT_MOST_S) if stuck else every_s
             before = left
