@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -126,7 +127,8 @@ class Steps:
         self._left = state or (self._count,)
 
     def _count_one(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        self._count += any(each.grad is not None for each in parameters_of(optimizer))
+        with suppress(Exception):  # uncounted, rather than an error in the optimizer's step
+            self._count += any(each.grad is not None for each in parameters_of(optimizer))
 
     def past(self, optimizer: torch.optim.Optimizer) -> bool:
         """Called after an update. Return whether each of the last ones had a second step."""
