@@ -9,9 +9,7 @@ const OWN = new Set(["x", "start", "stop", "stream", "rank", "parameter", "follo
 const RUN_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
 /** @returns {View} */
-export function wholeView() {
-  return { x: "step", start: null, stop: null, stream: null, rank: null, parameter: null, follow: null, at: null, choices: {} };
-}
+export const wholeView = () => ({ x: "step", start: null, stop: null, stream: null, rank: null, parameter: null, follow: null, at: null, choices: {} });
 
 /** Return a copy of `choices` with `name` set to `value`, or without `name` if `value` is "".
  * @type {(choices: View["choices"], name: string, value: string) => View["choices"]} */

@@ -98,13 +98,9 @@ export async function loadTheme(onChange) {
   applyTheme();
 }
 
-export function theme() {
-  return THEMES.find((each) => each === remembered(THEME)) ?? (dark.matches ? "dark" : "light");
-}
+export const theme = () => THEMES.find((each) => each === remembered(THEME)) ?? (dark.matches ? "dark" : "light");
 
-export function roles() {
-  return themes[theme()] ?? {};
-}
+export const roles = () => themes[theme()] ?? {};
 
 /** Switch to the other theme. It is remembered only if it is not the system's, which is followed. */
 export function toggleTheme() {

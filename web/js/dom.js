@@ -16,9 +16,7 @@ let resting;
 window.addEventListener("hashchange", () => (resting = void clearTimeout(resting)));
 
 /** An element of index.html. @param {string} id */
-export function byId(id) {
-  return /** @type {HTMLElement} */ (document.getElementById(id));
-}
+export const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
 /** What the server declares: its charts, a parameter's statistics, terms, and what the page says of numbers and states.
  * @type {Declared} */
@@ -141,14 +139,10 @@ export function term(word, { definition, section = "" } = {}) {
 }
 
 /** A link into the page of measures, for `data-more`. @param {string} section */
-export function moreOf(section) {
-  return `findings/measures#${section}`;
-}
+export const moreOf = (section) => `findings/measures#${section}`;
 
 /** A parameter's dotted name as code, which may break after each dot. @param {string} name */
-export function dotted(name) {
-  return html`<code>${name.split(/(?<=\.)/).map((part, index) => (index ? html`<wbr>${part}` : part))}</code>`;
-}
+export const dotted = (name) => html`<code>${name.split(/(?<=\.)/).map((part, index) => (index ? html`<wbr>${part}` : part))}</code>`;
 
 /** Text with code in backticks, which may break after each dot. @param {string} words */
 export function withCode(words) {
