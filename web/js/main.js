@@ -246,6 +246,7 @@ async function start() {
   byId("skip").addEventListener("click", skip);
   await Promise.all([loadTheme(recolour), signInFromAddress()]);
   window.addEventListener("hashchange", route);
+  window.addEventListener("popstate", () => clearTimeout(scrolled));
   history.scrollRestoration = "manual";
   window.addEventListener("scroll", keepPlace, { passive: true });
   new ResizeObserver(scrollToPlace).observe(content);
