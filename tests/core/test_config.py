@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -44,6 +47,19 @@ def test_the_data_directory_does_not_depend_on_the_working_directory(
     monkeypatch.chdir("/")
     found = resolve(environment={name: "of/mine"}).dir
     assert found.is_relative_to(tmp_path / "of" / "mine")
+
+
+def test_a_script_may_change_its_working_directory(tmp_path: Path) -> None:
+    """A script that imports torch, then changes its folder, as Hydra does, has a relative directory where it began."""
+    program = "import os, torch; os.chdir('/'); from ampmon.config import data_directory; print(data_directory())"
+
+    # Not by `scripts`, whose processes are forked from one that began elsewhere.
+    command, env = [sys.executable, "-c", program], {**os.environ, "AMPMON_DIR": "mine"}
+    printed = subprocess.run(
+        command, env=env, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+
+    assert Path(printed.stdout.strip()) == tmp_path / "mine"
 
 
 def test_arguments_come_first(tmp_path: Path) -> None:

@@ -279,8 +279,8 @@ def test_gradients_gathered_task_by_task_are_right(data_directory: Path, after: 
     assert told(data_directory) == {}
 
 
-def test_memory_that_is_used_again_is_told_from_the_same() -> None:
-    """A gradient at the address of one that is gone is not taken for it."""
+def test_a_gradient_in_reused_memory_is_another_one() -> None:
+    """A gradient at the address of a freed one does not count as the same gradient."""
     place = np.zeros(8, np.float32)
     gradient = torch.from_numpy(place)
     memory = _memory(gradient)
