@@ -153,6 +153,7 @@ def keep_login(
     At the limit of `CODES_MAX` codes, delete those of the same token that expire first.
     """
     connection.execute(delete(logins).where(logins.c.expires <= now))
+    # Of this token only, so that nobody can push out the codes of others.
     _make_room(connection, logins, logins.c.token_id == token_id, CODES_MAX)
     connection.execute(insert(logins).values(digest=digest, expires=expires, token_id=token_id))
 

@@ -147,6 +147,7 @@ def behind(connection: Connection, destination: str, since: int, limit: int) -> 
 
 def keep(connection: Connection, portion: Portion, position: str) -> None:
     """Record that a portion was forwarded, and the destination's new ``position``. Raises NotFound."""
+    # Under the run's lock, so that no row is written for a run that is deleted meanwhile.
     state.find(connection, portion.run_id, held=True)
     of = portion.run_id.bytes, portion.destination
     row = (*of, portion.version, portion.ranges, position)
@@ -216,6 +217,7 @@ class Forwarding(Calls):
         if self._engine.dialect.name == "sqlite":  # SQLite has a single server process
             yield True
             return
+        # The lock lives as long as this open transaction, so a killed process frees it.
         with engine.writing(self._engine) as connection:
             yield postgresql.try_lock(connection, destination)
 
@@ -331,6 +333,7 @@ def _values(
 ) -> tuple[list[Point], int]:
     names = scalars.names_of(connection, source)
     first = within[0]
+    # Each name may have a value at each step.
     last = min(within[1], first + max(VALUES_MAX // max(len(names), 1), 1) - 1)
     found: dict[tuple[int, int], dict[str, float]] = {}
     for name in names:

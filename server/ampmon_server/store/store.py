@@ -158,6 +158,7 @@ class Store(AccessCalls, AlertCalls, Forwarding, PruneCalls):
     def __init__(self, database: Engine, exclusive: IO[bytes] | None) -> None:
         self._engine = database
         self._exclusive = exclusive
+        # A series takes two places: with its samples, and without them.
         self._recent: Recent[ScalerSeries] = Recent(most=2 * MOST)
         self._memory = Memory()
 
@@ -319,6 +320,7 @@ class Store(AccessCalls, AlertCalls, Forwarding, PruneCalls):
         if not sampled:
             return _updates(connection, asked)
         key, read = (version, asked, False), partial(_updates, connection, asked)
+        # Read once more rather than wait with a connection in hand: ingest needs one too.
         found = read() if self._recent.is_reading(key) else self._recent.get(key, read)
         if found.stretch is None:
             return found

@@ -110,6 +110,7 @@ def _copy(source: Path, draft: Path, on_progress: OnProgress) -> None:
 
 
 def _opened(file: Path) -> sqlite3.Connection:
+    # Not read-only: in WAL mode, SQLite must be able to create the file with its index of the log.
     return sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None)
 
 

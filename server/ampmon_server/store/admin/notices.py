@@ -98,6 +98,7 @@ class PostgresNotices:
                     work(line)
             except (SQLAlchemyError, psycopg.Error) as error:
                 self._complain(error)
+            # A connection that lasted ends the outage: the next one begins with the short pause.
             pause = _RETRY_S if time.monotonic() - began > pause else min(2 * pause, _RETRY_MAX_S)
             self._stopping.wait(pause)
 
@@ -105,6 +106,7 @@ class PostgresNotices:
     def _line(self) -> Iterator[psycopg.Connection[Any]]:
         """A connection detached from the pool, with autocommit: each statement is a transaction."""
         pooled = self._database.raw_connection()
+        # Out of the pool, whose few connections are for transactions: this one stays open for good.
         pooled.detach()
         line: Any = pooled.dbapi_connection
         try:
@@ -132,6 +134,7 @@ class PostgresNotices:
                 payload = " ".join(f"{run_id.hex}:{version}" for run_id, version in some)
                 line.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
             with self._changed:
+                # A run whose version rose during the sending stays.
                 self._pending = dict(self._pending.items() - changes)
             if self._stopping.wait(INTERVAL_S):
                 return

@@ -82,6 +82,7 @@ class Removal:
         """Delete the first `at_once` of the remaining rows and return how many were deleted."""
         _, *key = self.table.primary_key
         which = self.of
+        # A DELETE has no LIMIT in PostgreSQL, so find the first row that stays.
         following = select(*key).where(which).order_by(*key).offset(self.at_once).limit(1)
         first_kept = connection.execute(following).first()
         if first_kept is not None:
@@ -311,6 +312,7 @@ def _cuts(connection: Connection, one: PruneTask) -> _Cuts:
         rows = max(row.rows_from for row in together)
         if one.rows:
             rows = max(rows, _rows_from(connection, one, together))
+        # Cells cover all ranks of a scaler, so all of its streams are cut at the same steps.
         found |= {row.stream: (rows, samples) for row in together}
     return found
 

@@ -36,6 +36,8 @@ POOL_SIZE, POOL_OVERFLOW = 8, 8
 POOL_TIMEOUT_S = 5.0
 
 READS: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+# A writer waits for a run's row, and must then see what the other writer made of it. With
+# REPEATABLE READ it would fail instead.
 WRITES: dict[str, Any] = {"isolation_level": "READ COMMITTED"}
 
 _CONFLICTS = {"40001", "40P01"}
@@ -79,6 +81,7 @@ def open_engine(url: URL) -> Engine:
             max_overflow=POOL_OVERFLOW,
             pool_timeout=POOL_TIMEOUT_S,
             pool_pre_ping=True,  # no request gets a dead connection after the database restarts
+            # Errors reach logs and clients: without digests, names and records.
             hide_parameters=True,
             connect_args={
                 **{name: value for name, value in _LINE.items() if name not in url.query},
@@ -135,6 +138,7 @@ def check(connection: Connection, url: URL) -> None:
 def lock_schema(connection: Connection) -> None:
     """Wait for other schema changes to end, and block new ones until this transaction ends. Lift its time limits."""
     lift_timeouts(connection)
+    # It limits advisory locks too, so a second server would give up during a long upgrade.
     connection.execute(text("SET LOCAL lock_timeout = 0"))
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _TURNS})
     connection.execute(text("SET LOCAL lock_timeout TO DEFAULT"))
@@ -146,6 +150,7 @@ def try_lock(connection: Connection, what: str) -> bool:
     Does not wait if another transaction holds the lock.
     """
     lift_timeouts(connection)
+    # A pair of keys never meets the single key of `lock_schema`, but each may have 32 bits only.
     taken = text("SELECT pg_try_advisory_xact_lock(:key, hashtext(:what))")
     return bool(connection.scalar(taken, {"key": _TURNS & 0x7FFFFFFF, "what": what}))
 

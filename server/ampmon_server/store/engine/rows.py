@@ -112,6 +112,7 @@ def _all_at_once(table: Table, replace: bool, dialect: Dialect) -> str:
     changed = ", ".join(f"{quote(c.name)} = excluded.{quote(c.name)}" for c in _values(table))
     return (
         f"INSERT INTO {quote(table.name)} ({', '.join(columns)}) "
+        # The run as one constant, not as an array: Citus finds the node by it.
         f"SELECT %b::bytea, batch.* FROM unnest({arrays}) AS batch "
         f"ON CONFLICT ({keys}) DO " + (f"UPDATE SET {changed}" if replace else "NOTHING")
     )

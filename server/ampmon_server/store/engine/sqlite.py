@@ -20,8 +20,11 @@ _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     # A commit is on disk before it is acknowledged. The sender then deletes its own copy, and the power may fail.
     "PRAGMA synchronous = FULL",
+    # SQLite checks them only on request, for each connection: a row without a run is an error.
     "PRAGMA foreign_keys = ON",
+    # What savepoints may undo stays in memory. By default it is written to a file in /var/tmp.
     "PRAGMA temp_store = MEMORY",
+    # 4 MB for each connection: with larger caches a server's memory grew for hours.
     "PRAGMA cache_size = -4096",
 )
 
@@ -39,6 +42,7 @@ def open_engine(url: URL) -> Engine:
     if url.database in {None, "", ":memory:"}:
         raise Unusable("--database-url: name a file; a database in memory has one connection only")
     file = _File(url.database)
+    # Last in, first out: the connection with the warmest cache is used first.
     engine = create_engine(
         url, pool_size=8, max_overflow=32, pool_use_lifo=True, hide_parameters=True
     )
@@ -95,6 +99,7 @@ def _prepare(connection: Any, _: ConnectionPoolEntry) -> None:
     connection.isolation_level = None  # the driver would send BEGIN late, and never for reads
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     first = () if pages else (_FIRST,)
+    # The timeout first: the change to WAL needs a lock that another process may hold.
     for pragma in (f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}", *first, *_PRAGMAS):
         connection.execute(pragma)
 

@@ -92,9 +92,11 @@ class BatchWriter:
             for row in rows.skips(update, place, share.activations.get(place))
         ]
         stream, first, last = rows.stream, int(new["step"][0]), int(new["step"][-1])
+        # Read here what the stream was before this batch: `_store` changes it in place.
         redone, begins = not stream.is_before(first), not stream.sampled
         stream_edge, before = stream.edge, self.roster.scaler(stream.scaler)
         self._resume(rows, placed[0][1])
+        # Before `_store`: it asks which steps any rank had reported without these rows.
         self._summarize(stream, [update for _, update in placed], before, held)
         self._store(stream, new, skipped, before)
         after = self.roster.scaler(stream.scaler)
@@ -155,6 +157,7 @@ class BatchWriter:
         """The scale that the step before an attempt left; None if there is none or it is not finite."""
         key, before = rows.stream.key, self.attempt.origin
         while (first := PAGES.preceding(self.connection, key, before)) is not None:
+            # A page may hold rows of this attempt only: look further back.
             before = first
             found = PAGES.read(self.connection, key, before, self.attempt.origin - 1)
             found = found[found["attempt"] < self.attempt.number]
@@ -171,6 +174,7 @@ class BatchWriter:
             self._put(stream, rows, skipped)
         else:
             newest = all(each.is_before(first) for each in before.sources)
+            # Past every rank's last step no row is stored, so the usual batch reads none.
             held = Counts() if newest else self._counted(before, first, last)
             self._put(stream, rows, skipped)
             after = self.roster.scaler(stream.scaler)
@@ -184,6 +188,7 @@ class BatchWriter:
     def _put(self, stream: StreamSource, rows: Rows, skipped: Sequence[Row]) -> None:
         key = stream.key
         first, last = int(rows["step"][0]), int(rows["step"][-1])
+        # Pruned steps have only cells, which no late row can join: the rows beside it are gone.
         held = rows[rows["step"] >= stream.rows_from]
         new = PAGES.put(self.connection, {key: held}, self.roster.tails) if len(held) else 0
         stream.count(new, int(rows["sampled"].sum()), first, last)
@@ -207,6 +212,7 @@ class BatchWriter:
         first, last = int(rows["step"][0]), int(rows["step"][-1])
         if not stream.is_before(first) or rows["skipped"].any():
             return False
+        # Sharded ranks sample the same steps, so the lower rank's row says so already.
         if rows["sampled"].any() and stream.layout != "sharded":
             return False
         lower = (each for each in before.sources if each.rank < stream.rank)
@@ -313,4 +319,5 @@ def _near(
 
 def _at_least_one(given: object) -> int:
     """A count from an event's free-form detail, which may hold anything."""
+    # Limited, so that no client can make the run's sum too large for its column.
     return min(given, 2**31) if isinstance(given, int) and given > 0 else 1

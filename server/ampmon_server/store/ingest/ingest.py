@@ -91,6 +91,7 @@ def ingest(
         findings = (msgspec.structs.asdict(DELETED),)
         return Receipt(wire.Ack(acked=acked, version=state.version, findings=findings))
     _check(state, batch, sender)
+    # Only under the lock on the run's row: before it, another server could still raise the version.
     remembered = (remembered or Remembered()).at(state.version)
     attempt, new = attempts.resolve(connection, batch, state, now, remembered.attempts)
     _check(state, batch, sender)  # the first header of rank 0 may have changed the project
@@ -98,6 +99,7 @@ def ingest(
     roster = Roster(connection, state, attempt, remembered)
     described = roster.introduce(batch, shares)
     acked, stored = _store(BatchWriter(connection, state, roster, attempt), shares, remembered)
+    # Late records of an earlier start do not tell when the run was last active.
     if stored and (attempt.newest or state.last_time is None):
         state.last_time = _last_time(state, attempt, stored)
     trains = any(True for _ in _updates(stored))
@@ -107,6 +109,7 @@ def ingest(
     if batch.alive and not attempt.newest and trains:
         state.rivals += attempts.went_on(connection, state.run_id, attempt, now)
     reported = any(event.kind == SPOOL for event in events)
+    # A new attempt replaces the one before it on its rank, and with it that one's loss window.
     if reported or (new and state.window_ms is not None):
         state.window_ms, state.window_why = loss_window(connection, state.run_id)
     changed = bool(new or described or stored or state != before)
@@ -139,6 +142,7 @@ def _store(
         unknown = page.unknown(share)
         if unknown.records:
             held = page.last
+            # Before the rows: cells leave out what a later attempt repeats, by the ledger.
             writer.state.lost += page.add(unknown)
             writer.write(unknown, held)
             stored.append(unknown)
@@ -244,6 +248,7 @@ class Memory:
             remembered.tails.clear()  # they weigh the most, and save the least
         with self._lock:
             other = self._take(run_id)
+            # On PostgreSQL another thread may have written the run meanwhile, from an empty state.
             if other is not None and other.version > remembered.version:
                 remembered = other
             self._runs[run_id] = remembered
@@ -291,6 +296,8 @@ def _together(database: Engine, memory: Memory, asked: Sequence[Asked]) -> list[
     runs: dict[UUID, Remembered] = {}
 
     def work(connection: Connection) -> list[Outcome]:
+        # After a conflict `work` runs again. What the first try left here was rolled back, but its
+        # version may be the one that another server has written meanwhile.
         runs.clear()
         return [_one(connection, memory, runs, each, alone=len(asked) == 1) for each in asked]
 
@@ -310,9 +317,11 @@ def _one(
 ) -> Outcome:
     """Store a batch. ``runs`` caches what is remembered of the runs written in this transaction."""
     batch, sender = asked
+    # Taken out, so that a rejected batch takes its changes of the cached state with it.
     remembered = runs.pop(batch.run_id, None) or memory.take(batch.run_id)
     now = engine.now_us()
     try:
+        # Alone, a rejected batch rolls back the whole transaction, which saves the savepoint.
         with nullcontext() if alone else connection.begin_nested():
             receipt = ingest(connection, batch, now, sender, remembered)
     except _REFUSALS as refusal:

@@ -61,11 +61,13 @@ class LedgerView:
         self._origin = attempt.origin
         self._remembered = remembered.newest
         held = self._remembered.get(self._key[1:])
+        # The usual batch continues where the last one ended, and reads nothing.
         if held is not None and share.records[0].seq > held[0][1]:
             self._near = dict([held])
             self.last = held[0][1]
             return
         of = {**bound((run_id, stream)), "attempt": attempt.number}
+        # One seq more, because a range that begins right after the batch is merged with it.
         ends = {"first": share.records[0].seq, "last": share.records[-1].seq + 1}
         self._near = {
             (first, last): None if first_step is None else (first_step, last_step)

@@ -131,6 +131,7 @@ def _ordered(share: StreamBatch) -> StreamBatch:
         return share
     first: dict[int, int] = {}
     for index, seq in enumerate(seqs):
+        # The first record of a seq counts, as it does when a stored seq is sent again.
         first.setdefault(seq, index)
     return share.at([first[seq] for seq in sorted(first)])
 
@@ -223,6 +224,7 @@ def _blaming(record: str) -> Iterator[None]:
 def _check_sums(statistics: Statistics) -> None:
     """Raise ValueError, naming the field, unless sums over parameters stay exact and within what JSON can hold."""
     for name in ("looked", "histogram"):
+        # Added as floats, because a sum of int64 wraps around unnoticed.
         counted = float(getattr(statistics, name).sum(dtype=np.float64))
         if not math.isfinite(counted) or counted > wire.COUNT_MAX:
             raise ValueError(f"gradients.{name}: too many elements: {counted:.3g}")

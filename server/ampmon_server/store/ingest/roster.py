@@ -131,6 +131,7 @@ class Roster:
             rows = [self._header_row(header) for header in new]
             insert_rows(self._connection, headers, rows, replace=True)
             self._list(new)
+        # The stream of the process itself has an empty name, and no header.
         for name in wanted - {*described, ""}:
             stream = self._streams.get((self._attempt.rank, name))
             if stream is None or (stream.number, self._attempt.number) not in self._headers:
@@ -198,6 +199,7 @@ class Roster:
             return
         if len(self._listed) + len(new) > STREAMS_MAX:
             raise BadBatch("headers", f"the run would have more than {STREAMS_MAX} streams")
+        # No other batch gets the same number: this transaction holds the lock on the run's row.
         last = self._connection.scalar(
             select(func.max(table.stream)).where(table.run_id == self._state.run_id)
         )
@@ -257,9 +259,8 @@ class Roster:
         for header in new:
             stream = self.mine(header.stream)
             if header.layout == "sharded" != stream.layout:
-                stream.layout = (
-                    header.layout
-                )  # the samples of its other attempts are replicated still
+                # It stays so, although the samples of its other attempts are replicated.
+                stream.layout = header.layout
                 self.save(stream)
             by_number[str(stream.number)] = {
                 "stream": str(stream.number),

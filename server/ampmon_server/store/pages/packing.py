@@ -102,6 +102,7 @@ def compress(data: bytes) -> bytes:
 def decompress(data: bytes) -> bytes:
     """Decompress what `compress` returned. Raises Damaged."""
     try:
+        # Bytes after the frame are damage too, which no checksum covers.
         return _zstandard.decompress(data, allow_extra_data=False)
     except (zstandard.ZstdError, MemoryError) as error:  # a damaged header may claim any size
         raise Damaged(f"packed data is damaged: {error}") from error
@@ -243,6 +244,7 @@ def _rest(columns: Mapping[str, npt.NDArray[Any]]) -> Ints:
 def _narrowed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The same values in the narrowest type that holds them, bit for bit."""
     if values.dtype.kind in "iu":
+        # Only the largest value matters: counts are never negative.
         return values.astype(np.min_scalar_type(values.max(initial=0)))
     with np.errstate(over="ignore", invalid="ignore"):  # too large, or NaN
         single = values.astype(np.float32)

@@ -44,6 +44,7 @@ def edge_of(last_step: int | None) -> int:
 
 def pack(rows: Rows) -> bytes:
     """Pack rows: the differences from row to row in each field, split into byte planes and compressed."""
+    # The bits of floats are taken for integers: a scale that holds has differences of zero.
     words = np.ascontiguousarray(rows.view("<i8").reshape(len(rows), -1).T)
     differences = np.diff(words, axis=1, prepend=0)  # may overflow; `unpack` wraps it back
     zigzag = (differences << 1) ^ (differences >> 63)
@@ -82,6 +83,7 @@ def merged(held: Rows, new: Rows, *, replace: bool = False) -> Rows:
     both = joined([held, new], held.dtype)
     if _rises(both):
         return both
+    # Reversed, the last of equal rows comes first, and the first one is kept below.
     both = both[::-1] if replace else both
     both = both[np.lexsort((both["attempt"], both["step"]))]  # stable
     same = (np.diff(both["step"]) == 0) & (np.diff(both["attempt"]) == 0)

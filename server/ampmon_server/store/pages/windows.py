@@ -128,6 +128,7 @@ class WindowedSeries:
                 (*self.key, level, bucket, self.pyramid.pack(page))
                 for bucket, page in pages.items()
             ]
+            # A resume may leave so few rows in a page that it is not worth storing any more.
             gone = set((held[level]["first"] >> BITS * (level + 1)).tolist()) - set(pages)
             self.pyramid.drop(self.connection, self.key, level, gone)
             if level < TOP:
@@ -159,6 +160,7 @@ class WindowedSeries:
         level = self._first_level(stretch, columns)
         cells = self._cut(self._read(level, *stretch.steps), stretch)
         while level and WIDE * len(cells) < columns:
+            # Fewer rows than `WIDE` for each column are few enough to be the result themselves.
             below = level - 1 if int(cells["n"].sum()) >= (1 << BITS) // WIDE * columns else 0
             cells = self._cut(self._under(cells, level, below), stretch)
             level = below

@@ -85,10 +85,12 @@ def read(connection: Connection, run_id: UUID) -> Case:
         ranks=row.ranks,
         begun=start is None or start.begun,
         scalers=tuple(_scaler(connection, run_id, each, start) for each in found),
+        # Lints come at the start, and measurements seldom: newer events must not push them out.
         events=tuple(events.newest(connection, run_id, EVENTS, always=("lint", "measured"))),
         logged=_logged(connection, found[0], start) if found else {},
         config=_config(connection, row.run_id),
         measurement=row.measurement,
+        # Without its rows, a run that ended keeps what was found when they were there.
         findings=alerts.stored(connection, row.run_id) if is_past else None,
     )
 

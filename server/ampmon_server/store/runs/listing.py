@@ -215,6 +215,7 @@ def _unquoted(tag: str) -> str:
 
 def _contains(text: ColumnElement[str], part: str) -> ColumnElement[bool]:
     """The condition that a text contains this part, in either case."""
+    # `bytes.lower` changes A to Z alone, as both databases do.
     return _small(text).contains(part.encode().lower().decode(), autoescape=True)
 
 
@@ -225,6 +226,7 @@ def _small(text: ColumnElement[str]) -> ColumnElement[str]:
 
 def _order(wanted: Wanted, now: int) -> list[ColumnElement[Any]]:
     table = runs.c
+    # The sum keeps SQLite off the index, in whose order it would look up each run: see `_listed`.
     started: ColumnElement[int] = table.started if wanted.is_indexed else table.started + 0
     newest: list[ColumnElement[Any]] = [started.desc(), table.run_id.desc()]
     if wanted.is_newest_first:

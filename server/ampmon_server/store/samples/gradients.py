@@ -134,6 +134,7 @@ def _take(
         samples += its_samples
     if not wanted:
         return []
+    # RETURNING gives rows in no particular order.
     taken = connection.execute(_taking(table), {**of, "wanted": wanted}).all()
     return [data for _, data in sorted(tuple(row) for row in taken)]
 

@@ -105,7 +105,7 @@ runs = Table(
     Column("state", String(16), nullable=False),
     count("silent_after"),
     count("version"),
-    # Totals: distinct steps of each scaler, regardless of the number of ranks; see store.updates.rollups.
+    # Totals: distinct steps of each scaler, regardless of the number of ranks; see store.updates.updates.
     *map(count, ("updates", "skipped", "sampled")),
     # Records stored, records known to be missing, and errors and drops that the monitor reported.
     *map(count, ("records", "lost", "errors", "dropped")),

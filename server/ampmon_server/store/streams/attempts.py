@@ -291,6 +291,7 @@ def state_of_run(connection: Connection, run_id: bytes) -> str:
 
     Ranks that the run's newest start no longer has are ignored, because the run continues with fewer.
     """
+    # In order of attempt, so the newest of each rank is the one that stays.
     newest = dict(fetch(connection, _ENDED, {"of": run_id}))
     _, ranks = max(world_sizes(connection, run_id).items())
     ended = [how for rank, how in newest.items() if rank < ranks]

@@ -108,6 +108,7 @@ class RunState:
         """Note that new data is stored: increment the version and restart the time until the run counts as silent."""
         self.version += 1
         self.changed = now
+        # An update may claim any duration up to 2**53 us, but JSON must hold the sum exactly.
         self.silent_after = now + min(_silence_us(self.update_us), wire.COUNT_MAX - now)
 
 

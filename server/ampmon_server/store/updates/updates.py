@@ -143,6 +143,7 @@ def _skipped(connection: Connection, scaler: Scaler, first: int, last: int) -> I
     parts = [np.zeros(0, np.int64)]
     for source in scaler.sources:
         steps = np.array(found.get(source.number, []), np.int64)
+        # A later attempt may have repeated a skipped step without a skip.
         if len(steps) and source.overlaid:
             rows = _of_source(connection, source, int(steps[0]), int(steps[-1]))
             steps = rows["step"][rows["skipped"] == 1]

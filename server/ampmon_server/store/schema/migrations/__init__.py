@@ -66,6 +66,7 @@ def noted(revision: str) -> Schema:
     return Schema("newer" if re.fullmatch(r"\d{4}", revision) else "foreign", revision)
 
 
+# The argument is a key of the cache: the tests add revisions.
 @cache
 def _scripts(_: tuple[Path, ...]) -> ScriptDirectory:
     return ScriptDirectory.from_config(config())
