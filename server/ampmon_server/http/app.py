@@ -75,6 +75,7 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
     )
     app.state.service = service
     app.add_middleware(Guard, settings=settings)
+    # Outside the guard, because browsers send no token with a preflight request.
     if settings.allowed_origins:
         app.add_middleware(CORSMiddleware, **_elsewhere(settings))
     if settings.base_path:

@@ -90,6 +90,7 @@ class Certificate:
             return ()
 
     def _load(self) -> None:
+        # Before the files are read, so that a change meanwhile is loaded at the next look.
         self._loaded = self._stamp()
         for flag, path in (("--tls-cert", self._cert), ("--tls-key", self._key)):
             try:
@@ -127,6 +128,7 @@ def _shown(server: ssl.SSLContext, cert: Path) -> dict[str, Any]:
     """
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
+    # So that it trusts the certificate itself, whoever issued it.
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     client.load_verify_locations(cert)
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -111,6 +111,7 @@ class ServerProcess(uvicorn.Server):
             # Aborting a connection while its client sends a request fails that request, so wait until all are closed.
             await self._wait(KEEP_ALIVE_SECONDS, lambda: not self.server_state.connections)
         else:
+            # Still accepting: a load balancer needs this time to see that it is not ready.
             await self._wait(self._service.settings.drain_seconds, lambda: False)
             self._service.bus.close()
         asyncio.get_running_loop().call_later(STOP_SECONDS, self._cut)
@@ -130,9 +131,11 @@ class ServerProcess(uvicorn.Server):
                 transport.abort()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # A second signal ends the waiting for clients.
         self._hurried = self.should_exit
         if self._end is None:
             seconds = self._service.settings.drain_seconds + END_SECONDS
+            # On a thread, because the event loop itself may hang.
             self._end = threading.Timer(seconds, _end_at_once, (seconds,))
             self._end.daemon = True
             self._end.start()

@@ -127,6 +127,7 @@ class Service:
         return None
 
     def close(self) -> None:
+        # Each of these uses only what is closed after it.
         self.bus.close()
         self.judge.close()
         self.writer.close()
@@ -147,6 +148,7 @@ class NotAllowed(Exception):
         self.scope = scope
 
 
+# A coroutine, like every dependency that never waits: FastAPI runs plain functions on threads.
 async def _service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
@@ -184,6 +186,7 @@ async def check_own(service: Service, caller: Caller, run_id: UUID) -> None:
     run = await to_thread.run_sync(_belonging, service, caller, run_id)
     if caller.may("admin") or run.owner == caller.owner:
         return
+    # A token that may only send records must not learn that a run exists.
     if not caller.may("read"):
         raise _missing(run_id)
     raise NotAllowed(

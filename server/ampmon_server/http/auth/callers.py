@@ -125,6 +125,7 @@ class Proofs:
 
         May raise Busy and TooManyAttempts.
         """
+        # The same each time, or two requests with one nonce would show that the id is unknown.
         spare = hmac.digest(self._spare, token_id.encode(), hashlib.sha256)
         if token_id == id_of(self._own):
             return proof(self._own, nonce, address)

@@ -105,13 +105,16 @@ class Guard:
     async def _refusal(self, scope: Scope) -> Response | None:
         """The response that rejects a request; None if it may proceed."""
         headers = Headers(scope=scope)
+        # First, because it sets the scheme by which the origin is checked below.
         if (refusal := self._proxies.heed(scope)) is not None:
             return refusal
+        # Another site can point its own name at this address (DNS rebinding), but not change Host.
         if _host_name(headers.get("host", "")) not in self._hosts:
             detail = "This server does not accept that host name (Host header): allow it with --allow-host."
             return problem(421, detail, headers={"Connection": "close"})
         route = find_route(scope["app"].routes, scope) if is_plain(scope["path"]) else None
         if route is not None and self._is_public(route):
+            # Another site's page could sign this browser in as somebody else (login CSRF).
             return None if scope["method"] == "GET" else _unless_own(scope, headers)
         try:
             return await self._unless_known(scope, headers, route)

@@ -95,6 +95,7 @@ class Keys:
         expected = self._signature(kind, token_id, expiry)
         if not hmac.compare_digest(signature.encode(), expected.encode()):
             return None
+        # After the signature was checked: before, it may be any text.
         end = int(expiry.partition("-")[0])
         return token_id if end > (time.time() if now is None else now) else None
 

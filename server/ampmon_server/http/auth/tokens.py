@@ -104,6 +104,7 @@ class Tokens(_Credentials):
         # Looked up by digest, so the time it takes reveals nothing about a token.
         digest = digest_of(given)
         token = await self._good(id_of(digest))
+        # It was found by its id, which is only the start of the digest.
         if token is None or not hmac.compare_digest(token.digest, digest):
             return None
         return self._used(token)

@@ -67,6 +67,7 @@ async def log_in(request: Request, service: ServiceDependency, code: str = "") -
     """Exchange a one-time code for a cookie, and redirect to the page."""
     caller = await _redeemed(service, code)
     if caller is None:
+        # The link that signed this browser in was opened again.
         if await service.callers.with_cookie(request.headers) is not None:
             return RedirectResponse(HOME, 303)
         return stranger.page(stranger.EXPIRED)

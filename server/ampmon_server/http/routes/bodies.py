@@ -68,6 +68,7 @@ async def read(
     """
     too_large = BodyRefused("too_large", f"A body holds at most {bytes_max} bytes.")
     announced = request.headers.get("content-length", "")
+    # Of 18 digits at most: Python needs quadratic time for a number of any length.
     if announced.isascii() and announced.isdigit() and int(announced[:18]) > bytes_max:
         raise too_large
     body = bytearray()

@@ -99,6 +99,7 @@ def _judging(judge: DiagnosisWorker) -> Iterator[Metric]:
     yield _counter("judgements", "Checks of runs for findings.", judge.looks)
     yield _counter("judgement_seconds", "Processor time of these checks.", judge.seconds)
     says = "Checks and rules that failed; the log says which."
+    # Copied in one step: the worker's thread may add a key meanwhile.
     yield _counter("judgement_failures", says, sum(list(judge.failed.values())))
     says = "How long the most overdue run has waited for its check."
     yield _gauge("judgement_late_seconds", says, judge.late_s)

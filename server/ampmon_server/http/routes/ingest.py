@@ -26,6 +26,7 @@ from ampmon_server.store import Advance, Busy, Outcome, Receipt, Sender
 router = APIRouter(prefix="/api/v1")
 
 _MSGPACK = {"application/msgpack", "application/x-msgpack", "application/vnd.msgpack"}
+# The header of a zstd frame may ask for gigabytes of memory before any content.
 _WINDOW_BYTES_MAX = 2**23
 _EASY_BYTES, _RATIO_MAX = 2**23, 100
 """A body may decompress to `_EASY_BYTES` plus 100 times its size. Real samples reach 30 times at most."""
@@ -70,6 +71,7 @@ async def ingest(request: Request) -> Response:
     try:
         json = _is_json(request)
         encoding = request.headers.get("content-encoding", "identity").strip().lower()
+        # Before the body is read, so that bodies on their way count too.
         with service.writer.room() as grow:
             body = await bodies.read(
                 request, settings.body_bytes_max, settings.body_seconds_max, grow
