@@ -68,6 +68,7 @@ def guarding(met: list[str], *, allow_private: bool) -> Hook:
             raise PermissionError("no program is run for a message")
         if event in _CONNECTS and not allow_private:
             address = arguments[1]
+            # A connected socket sends without an address, which was checked as it connected.
             if address is not None and not is_public(address):
                 met.append("private")
                 raise PermissionError("this address is private")

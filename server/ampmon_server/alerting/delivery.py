@@ -83,4 +83,5 @@ def _environment(*, allow_private: bool) -> dict[str, str]:
     passed = {
         name: value for name, value in os.environ.items() if name in names or name.lower() in names
     }
+    # Without a home, requests finds no ~/.netrc, whose passwords it would send.
     return {**passed, "HOME": os.devnull}

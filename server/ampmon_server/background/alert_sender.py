@@ -75,6 +75,7 @@ class AlertSender:
         while taken := await self._try(take, writes=True):
             outcome = await deliver(target, taken.message, allow_private=alerts.allow_private)
             self._count(target, outcome)
+            # If this fails, the lease runs out, and the message is sent once more.
             settle = partial(store.settle, taken, outcome)
             for change in await self._try(settle, writes=True) or ():
                 self._bus.publish(change)

@@ -82,6 +82,7 @@ class Bus:
         with self._lock:
             entries: Iterator[tuple[int, Advance]]
             if listener.runs is None:
+                # In order of number, so reading backwards ends at the first one that was heard.
                 entries = takewhile(lambda each: each[0] > heard, reversed(self._newest.values()))
             else:
                 found = filter(None, map(self._newest.get, listener.runs))
@@ -158,6 +159,7 @@ class BusListener:
         Yields an empty list after ``quiet_s`` without one.
         """
         while not self._bus.closed:
+            # Before the look: an advance that comes between ends the wait below at once.
             self._woken.clear()
             self._heard, news = self._bus.since(self._heard, self)
             if not news:

@@ -121,6 +121,7 @@ class DiagnosisWorker:
             due = list(self._due.items())
             run_id, when = min(due, key=lambda each: each[1], default=(None, 0.0))
             if run_id is not None and when <= self._clock():
+                # Before the examination: a record that arrives during it makes the run due again.
                 del self._due[run_id]
                 return run_id
             await asyncio.sleep(POLL_S)
@@ -134,6 +135,7 @@ class DiagnosisWorker:
             return
         found = [each for each in found if self._spared.get(each.run_id, 0.0) <= self._sought]
         for each in found:
+            # A silence is known by its time, so each one is examined once.
             if each.due or self._silent.get(each.run_id) != each.silent_after:
                 self.note(each.run_id)
         self._silent = {each.run_id: each.silent_after for each in found}
@@ -185,6 +187,7 @@ class DiagnosisWorker:
         """Wrap ``work`` to add its processor time to ``seconds``. Only one piece of work runs at a time."""
 
         def counted() -> Result:
+            # Not the time on the clock: after one slow write, the worker would rest for hours.
             begun = time.thread_time()
             try:
                 return work()

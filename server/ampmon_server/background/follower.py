@@ -101,6 +101,7 @@ class BusFollower:
         while (left := until - time.monotonic()) > 0 and not self._stopping.is_set():
             if not self._wake.wait(left):
                 return
+            # Before the notices are taken: one that comes between sets it again.
             self._wake.clear()
             with self._lock:
                 heard, self._heard = list(self._heard), {}

@@ -52,6 +52,7 @@ async def _sweep(store: PruneCalls, writer: Writer, keep: Keep) -> None:
 async def _prune(store: PruneCalls, writer: Writer, due: PruneTask) -> None:
     if not await asyncio.to_thread(store.left, due):
         return
+    # The cells become all that is left, so check them while rows can still rebuild them.
     finding = await asyncio.to_thread(store.unsound, due.run_id)
     if finding is None:
         await drain(writer, store.prune(due))
@@ -77,6 +78,7 @@ async def drain(writer: Writer, steps: Iterator[int]) -> None:
     """Run each step in the writer's queue, and let other writers go between steps. Raises what a step raises."""
     while True:
         begun = time.monotonic()
+        # A full queue did not run the step, so it is next again.
         with suppress(QueueFull):
             if await writer.run(lambda: next(steps, None)) is None:
                 return

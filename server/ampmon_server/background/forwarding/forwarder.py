@@ -101,6 +101,7 @@ class Forwarder:
     async def _alone(self) -> None:
         """Run a round, unless another server process is forwarding to this destination."""
         turn = self._store.forwarding_alone(self._destination.key)
+        # Entered and left on threads, because both wait for the database.
         alone = await asyncio.to_thread(turn.__enter__)
         try:
             if alone:
