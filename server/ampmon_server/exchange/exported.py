@@ -85,6 +85,7 @@ class _Scaler:
         event = row.event
         if event in {"grow", "backoff"} and row.scale and row.scale_after:
             self.factors[event] = row.scale_after / row.scale
+        # An export holds no settings, but the tracker before a growth shows the interval.
         if event == "grow" and row.step == self.step + 1:
             self.interval = self.tracker + 1
         self.step, self.tracker = row.step, row.growth_tracker
@@ -149,6 +150,7 @@ class Exported:
         self._survey_skips()
         self._seqs = _Seqs(self._kept_seqs())
         run_id, first = uuid4(), min(self._began)
+        # A first attempt that begins at step 0 resumed nothing.
         origins = self._origins | {first: self._origins.get(first) or None}
         self._headers = {
             attempt: header_of(run_id, name, project, origins.get(attempt), time)

@@ -152,6 +152,7 @@ def _fairseq(lines: Lines) -> Iterator[LogLine]:
             after = float(found[1])
             yield LogLine(number, scale=after, before=2 * after, skipped=1, time=_time(line))
         elif found := _FAIRSEQ_END.search(line):
+            # fairseq ends the training with this line.
             skips += 1
             yield LogLine(number, scale=float(found[1]) / 2, skipped=1, time=_time(line))
             return
@@ -199,6 +200,7 @@ def _prints(lines: Lines) -> Iterator[LogLine]:
             yield LogLine(number, _step(line), float(found[1]), time=_time(line), loss=_loss(line))
 
 
+# The rules are the defaults of each scaler class, for logs that do not state their settings.
 _READERS: Mapping[str, tuple[Callable[[Lines], Iterator[LogLine]], Rules]] = {
     "deepspeed": (_deepspeed, Rules("deepspeed.DynamicLossScaler", hysteresis=2, min_scale=1.0)),
     "megatron": (_megatron, Rules("megatron.DynamicGradScaler", hysteresis=2, min_scale=1.0)),

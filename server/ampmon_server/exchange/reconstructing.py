@@ -78,6 +78,8 @@ class _Laying:
 
     def _progress(self, mark: LogLine, pending: Sequence[LogLine], offset: int) -> None:
         done = self._logged + 1 if mark.step is None else mark.step + offset
+        # A count that does not rise is of a new start, which began one line's width before this
+        # line.
         if done < self._logged or (done == self._logged and mark.scale is not None):
             self._restart(max(done - self._width, 0))
             self._logged = self._step
@@ -158,6 +160,7 @@ class _Laying:
     def _clean(self, updates: int, to: float | None) -> None:
         """Add updates without skips, over which the scale moves to ``to``."""
         grown = self._octaves(to)
+        # Back at the first scale sooner than it can grow there: the training was started anew.
         if grown >= 2 and to == self._first and updates < grown * self._rules.growth_interval:
             self._restart(self._step)
             self._scale, grown = to, 0
