@@ -71,6 +71,7 @@ def flushed_in(samples: GradientSeries) -> Flushed | None:
     confirmed = profile[0] > Z_95 * errors[0]
     seen, error = profile[place[-1]], errors[place[-1]]
     share = float(zeros[place == place[-1]][-8:].mean())
+    # Without zeros that came back at a larger scale, the extrapolated part proves nothing.
     low = max(seen - Z_95 * error, 0.0) + (rest.low if confirmed else 0.0)
     estimate = max(seen, 0.0) + rest.estimate
     high = max(seen, 0.0) + Z_95 * error + rest.high

@@ -15,6 +15,7 @@ def matching_indices(names: Sequence[str], search: str) -> list[int]:
     if not search:
         return list(range(len(names)))
     wild = search if "*" in search or "?" in search else f"*{search}*"
+    # Brackets occur in names, so they are not fnmatch's classes of characters here.
     matches = re.compile(translate(wild.replace("[", "[[]")), re.IGNORECASE).match
     return [place for place, name in enumerate(names) if matches(name)]
 

@@ -42,6 +42,7 @@ class ScalePolicy:
 
     def _further(self, name: str) -> float | None:
         """A setting that torch's scaler lacks. `ampmon.Policy` appends it to the scaler's type."""
+        # Few digits only: the type is a client's text, and an infinite number has no int().
         found = re.search(
             rf"\b{name}=(\d{{1,20}}(\.\d{{1,20}})?(e[+-]\d{{1,2}})?)[,)]", self.scaler_type
         )

@@ -63,6 +63,7 @@ def diagnose(case: Case, thresholds: Thresholds) -> Diagnosis:
         return Diagnosis(case.findings)
     failed: dict[str, Exception] = {}
     causes = explained(list(_found(case, thresholds, failed)))
+    # Made plain again, because a measurement adds text that a client sent.
     found = [plain_finding(measured(each, case)) for each in causes]
     found.sort(key=lambda each: RANKS[each.severity])
     try:

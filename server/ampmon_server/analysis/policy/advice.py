@@ -62,6 +62,7 @@ def _is_sure(simulation: Simulation) -> bool:
 
 def _grid(history: History) -> list[Setting]:
     own = recorded(history.policy)
+    # Only a replay from the first update on depends on the initial scale.
     scales = {own.init_scale, *_calm_scales(history)} if history.is_whole else {own.init_scale}
     intervals = {own.growth_interval, *INTERVALS}
     return [

@@ -99,6 +99,7 @@ class OverflowRisks:
         drawn, outliers = [], self.outliers.draw(worst, random.spawn(1)[0])
         for part in self._tried:
             hits, misses = part.tried * part.share, part.tried * (1 - part.share)
+            # An imprecise prior, at its worst or best: Jeffreys' predicted skips that never came.
             if worst:
                 risks = random.beta(hits + 1 / self.parts, misses + NOTHING)
                 drawn.append(np.minimum.accumulate(risks[::-1])[::-1].tolist())

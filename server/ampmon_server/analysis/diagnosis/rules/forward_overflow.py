@@ -77,6 +77,7 @@ def _cure(scaler: ScalerCase, end: int | None, named: str) -> tuple[str, str]:
     if not end:
         return EXPLANATION.format(module=named), LAYER_IN_FP32.format(where=named)
     endless = ENDLESS.format(module=named, step=count(end))
+    # Attention logits may leave fp16 at one step although no weight grew: fp32 cures that.
     if _was_calm(scaler, end):
         unchanged = UNCHANGED.format(first=count(end))
         return endless + CALM, unchanged + LAYER_IN_FP32.format(where=named)

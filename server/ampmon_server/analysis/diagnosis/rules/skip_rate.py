@@ -128,6 +128,7 @@ def examine(
         }
     return Finding(
         rule="skip_rate",
+        # Gradients grow while a training begins, so a high first scale falls several times.
         severity="notice" if skips.is_search(common) else severity,
         title=f"{count(skipped)} of the last {count(updates)} steps were skipped "
         f"({percent(skipped / updates)}), {where}",
@@ -204,6 +205,7 @@ def _fix(common: Common) -> str:
     loss = common.loss
     if loss is not None and common.is_loss_heavy:
         return LIMIT.format(most=HEAVY_LOSS)
+    # Never without clipping: outliers that a smaller scale lets through destroy the weights.
     if common.proven is not None:
         return SMALLER.format(scale=in_code(common.proven), growth_interval=NEVER)
     return LOG if loss is None else LOOK

@@ -46,6 +46,7 @@ def examine(
     grown = np.flatnonzero(window["moves"][:, GROW])
     if not len(grown):
         return None
+    # Growths closer than the interval are of a shorter one that the script has changed since.
     sooner = np.flatnonzero(np.diff(window["first"][grown]) < interval)
     window = window[grown[sooner[-1] + 1 if len(sooner) else 0] :]
     skipped, updates = int(window["skipped"].sum()), int(window["n"].sum())

@@ -38,6 +38,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     window = scaler.recent[-thresholds.skip_window :]
     if len(window) < 2:
         return None
+    # Not the newest: whether the script puts the scale back shows only at the next update.
     held = window[:-1][held_scale(window, scaler.policy)[:-1]]
     held = held[held["scale_first"] <= window["scale_first"][-1]]
     if int(held["n"].sum()) < HELD:

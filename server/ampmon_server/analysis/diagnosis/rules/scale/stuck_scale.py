@@ -48,6 +48,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     past, quiet = is_past_growth(scaler), int(still["n"].sum())
     if past:
         quiet = max(quiet, tracker)
+    # Past the interval by less than `LATE`, a longer one may be set but not reported yet.
     elif tracker >= interval or quiet < thresholds.stuck_intervals * interval:
         return None
     why = (
