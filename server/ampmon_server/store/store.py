@@ -324,6 +324,7 @@ class Store(AccessCalls, AlertCalls, Forwarding, PruneCalls):
         found = read() if self._recent.is_reading(key) else self._recent.get(key, read)
         if found.stretch is None:
             return found
+        # Charts draw samples in columns of four pixels.
         cells = samples.window(connection, found.scaler, found.stretch, asked.columns // 4)
         cells.flags.writeable = False
         return replace(found, gradients=cells)

@@ -123,6 +123,7 @@ def figure(
             **LOOK,
             # On a phone, dragging scrolls the page, and the page's buttons zoom.
             "dragmode": False if view.narrow else "zoom",
+            # While it stays the same, Plotly keeps what the reader has zoomed through each redraw.
             "uirevision": f"{view.x} {view.start} {view.stop}",
             **layout,
         },

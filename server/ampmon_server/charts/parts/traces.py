@@ -125,6 +125,7 @@ def heatmap(
         "type": "heatmap",
         "x": window.plot(edges(columns.x, window)),
         "y": y,
+        # Seven digits are enough for a colour, in half the bytes.
         "z": typed(z.astype(np.float32)),
         "coloraxis": "coloraxis",
         "hoverongaps": False,
