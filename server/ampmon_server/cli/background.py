@@ -62,6 +62,7 @@ def _start(options: RunOptions) -> bool:
     with open(log, "wb") as file:
         if not _claims(file):
             return False
+        # Only once it is claimed: until then, it may be the log of another server.
         file.truncate(0)
         _detach(command, file.fileno())
     return True

@@ -54,6 +54,7 @@ def _function(target: str) -> Callable[[], Any]:
     spec = importlib.util.spec_from_file_location(script.stem, script)
     assert spec is not None
     assert spec.loader is not None
+    # Registered before it runs, because dataclasses and pickle look a module up by its name.
     module = sys.modules[script.stem] = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(script.parent.resolve()))
     spec.loader.exec_module(module)

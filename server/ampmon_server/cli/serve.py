@@ -40,6 +40,7 @@ _log = logging.getLogger(__name__)
 
 def run(arguments: argparse.Namespace) -> None:
     """Serve until stopped. Raises AmpmonError, which says what to do, if the server cannot start."""
+    # What SQLite and libraries write beside the database is for its owner alone.
     os.umask(0o077)
     settings = settings_of(arguments)
     logs.set_up(settings.log_format)
@@ -208,6 +209,7 @@ def listen(settings: Settings) -> socket.socket:
     # Name the protocol: only then asyncio turns off Nagle's algorithm, which delays each answer by 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
+        # Else a port stays taken for a minute after its server has stopped.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(place)
         listener.listen(128)

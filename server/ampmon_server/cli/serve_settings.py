@@ -124,6 +124,7 @@ def addresses(given: Sequence[str]) -> tuple[str, ...]:
 def _network(given: str) -> str:
     with suppress(ValueError):
         network = ipaddress.ip_network(given.strip())
+        # A network of all addresses would let anyone set the headers of a proxy.
         if network.prefixlen > 0:
             return str(network)
     raise ConfigurationError(

@@ -38,6 +38,7 @@ _PAUSE_S, _PAUSE_MAX_S = 0.5, 30.0
 _LOOK_S = 0.05
 
 _log = logging.getLogger(__name__)
+# Not forked: the parent has an open database, whose connections a fork would share.
 _spawn = multiprocessing.get_context("spawn")
 
 
@@ -69,6 +70,7 @@ class Workers:
         self._count = count
         self._running: dict[int, _Worker] = {}
         self._pause = _PAUSE_S
+        # Python goes on waiting after a signal's handler, so the handlers write to a waited pipe.
         self._signals, self._sender = _spawn.Pipe(duplex=False)
         self._renewal = False
 

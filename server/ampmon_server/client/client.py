@@ -144,6 +144,7 @@ class ApiClient:
                 fields=fields,
                 body=body,
                 headers=self._headers,
+                # A redirect could take the token to another server.
                 redirect=False,
                 retries=False,
                 preload_content=preload,

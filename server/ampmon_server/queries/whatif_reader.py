@@ -27,6 +27,7 @@ from ampmon_server.store.store import Store
 KEPT_S = 60.0
 """Seconds to keep what sliders and zooms request repeatedly. A change of the run ends them early."""
 
+# Weak, so that what was read from a closed store goes with it.
 _advice: WeakKeyDictionary[Store, Recent[Recommended]] = WeakKeyDictionary()
 _samples: WeakKeyDictionary[Store, Recent[NewestSamples]] = WeakKeyDictionary()
 _simulators: WeakKeyDictionary[Store, Recent[Simulator]] = WeakKeyDictionary()
