@@ -197,6 +197,7 @@ def _next_pieces(
                     known = any(each.endswith(f":{attempt}") for each in cursor)
                     pieces.append(Piece(found, resumed=attempt > 0 and not known))
                 points += len(found)
+                # Steps without a point too, or each round would read them again.
                 cursor[key] = ranges.merge([*cursor.get(key, ()), (first, through)])
                 first = through + 1
             whole = whole and first > last

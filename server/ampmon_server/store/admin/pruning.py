@@ -89,6 +89,7 @@ class Pruning(PruneCalls):
             disk = f"the disk of {file}, which has {free / 1e6:,.0f} MB"
             return f"it needs {needed / 1e6:,.0f} MB on {disk}"
         self._run(
+            # VACUUM builds the new file in a temporary one, which need not fit into memory.
             "PRAGMA temp_store = FILE",
             "PRAGMA auto_vacuum = INCREMENTAL",
             "VACUUM",

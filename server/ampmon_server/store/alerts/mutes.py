@@ -58,6 +58,7 @@ def keep(connection: Connection, mute: Mute) -> Mute:
     same = (of.of_run == run_id, of.project == mute.project, of.rule == mute.rule)
     earlier = connection.scalar(select(of.mute_id).where(*same))
     kept = mute if earlier is None else replace(mute, mute_id=UUID(bytes=earlier))
+    # Not as an upsert: in a unique key, two nulls, which mean any, are not equal.
     connection.execute(delete(mutes).where(*same))
     alike = {name: getattr(mute, name) for name in ("project", "rule", "until", "made", "made_by")}
     row = {"mute_id": kept.mute_id.bytes, "of_run": run_id, **alike}

@@ -83,6 +83,7 @@ def open_to_read(settings: Settings, *, alone: bool = False) -> Opened:
         return open_database(settings)
     url = url_of(settings)
     opened = Opened(_named(url), engine.open_engine(url), None, None)
+    # To connect would create an empty file.
     if _is_sqlite(url) and not Path(url.database or "").exists():
         raise Unusable(f"There is no database at {opened.name}: name another --data-dir")
     try:

@@ -47,6 +47,7 @@ def open_engine(url: URL) -> Engine:
         url, pool_size=8, max_overflow=32, pool_use_lifo=True, hide_parameters=True
     )
     engine.update_execution_options(file=file)
+    # Before each connection: without the file, SQLite would create an empty one.
     event.listen(engine, "do_connect", file.check)
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "connect", file.opened)

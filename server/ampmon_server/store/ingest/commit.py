@@ -180,6 +180,7 @@ class BatchWriter:
             after = self.roster.scaler(stream.scaler)
             kept = rows[rows["step"] >= after.rows_from]
             counts = count_rows(kept) if newest else self._counted(after, first, last)
+            # The difference, because other ranks and attempts may have some of these steps already.
             self.state.count(counts.minus(held))
             updates.series(self.connection, after).refresh(first, last, before.edge)
         self.roster.save(stream)
@@ -265,6 +266,7 @@ class BatchWriter:
         placed: Sequence[tuple[int, wire.Scalars]],
         updates: Sequence[tuple[int, wire.Update]],
     ) -> None:
+        # Nothing is superseded in a run's first start, which saves the look into the ledger.
         of = replace(rows.stream, overlaid=self.state.attempts > 1)
         logged = rows.scalars(placed)
         if logged:

@@ -276,6 +276,7 @@ def ingest_together(database: Engine, memory: Memory, asked: Sequence[Asked]) ->
     """
     try:
         return _together(database, memory, asked)
+    # The database refuses all of them, so to try each alone would only take longer.
     except Busy:
         raise
     except Exception as error:

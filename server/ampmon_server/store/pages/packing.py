@@ -254,6 +254,7 @@ def _narrowed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def size_of_first(data: bytes) -> int:
     """How many of a block's first bytes hold its first part. ``data`` may be fewer."""
     size = int.from_bytes(data[len(VERSION) : len(VERSION) + _LENGTH], "little")
+    # A damaged length may be too large for the parameter of a statement.
     return min(len(VERSION) + _LENGTH + size, SIZE_MAX)
 
 

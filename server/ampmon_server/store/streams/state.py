@@ -114,6 +114,7 @@ class RunState:
 
 def heard(row: Any) -> int:
     """When new data of a run was last stored, by the server's clock. ``row`` is its row or its `RunState`."""
+    # Not from `changed`, which edits and alerts move too.
     at: int = row.silent_after - _silence_us(row.update_us)
     return at
 
