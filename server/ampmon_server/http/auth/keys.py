@@ -65,6 +65,7 @@ class Keys:
 
     def is_token(self, given: str) -> bool:
         """Compare in constant time."""
+        # As bytes, because it raises an error for text beyond ASCII.
         return hmac.compare_digest(given.encode(), self.token.encode())
 
     def cookie(self, token_id: str = OWN, now: float | None = None) -> str:
