@@ -112,6 +112,7 @@ class Simulator:
         # A long run's newest updates do not include calibration, so they begin at the recorded scale.
         from_start = self.history.is_whole or setting.kind == "fixed"
         scale = None if from_start else scale_of(self.history.level[0])
+        # The same numbers for each kind: they differ by what they assume, not by luck.
         randoms = [np.random.default_rng(SEED) for _ in kinds]
         made: _Replays = []
         strides = 0

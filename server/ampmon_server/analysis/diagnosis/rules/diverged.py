@@ -213,6 +213,7 @@ def divergence(cells: Cells) -> Divergence | None:
     values = typical(cells)
     n = len(cells)
     least = max(LEAST, int(STAYS * n))
+    # A loss that is not finite from the start has never fallen.
     if n < 3 * least or not np.isfinite(values[:LEAST]).all():
         return None
     level = np.median(sliding_window_view(np.pad(values, BESIDE, mode="edge"), LEAST), axis=1)

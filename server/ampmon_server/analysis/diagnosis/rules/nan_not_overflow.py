@@ -138,6 +138,7 @@ def _without_inf(scaler: ScalerCase, logged: Mapping[str, Cells]) -> list[Streak
         last = inside[-1]
         if all(each.loss == LOST for each in inside):
             lost.append(streak)
+        # Where the scale has let nothing through, it may be too large: its inf makes NaN too.
         elif (streak.after >= 1 or last.loss) and not _fitted(cells, streak.first):
             continue
         elif all(

@@ -42,6 +42,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     if not interval or not policy.growth_factor > 1:
         return None
     still = _still(scaler.updates)
+    # A scale at its cap is what `scale_cap` finds.
     if is_set_by_hand(scaler.recent) or still["moves"][:, CAPPED].any():
         return None
     tracker = scaler.growth_tracker or 0
