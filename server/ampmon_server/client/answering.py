@@ -69,6 +69,7 @@ def running(settings: Settings, options: RunOptions) -> str | None:
         with ApiClient(url, _token(settings, options)) as server:
             server.get("/runs", {"limit": "1"})
     except RequestRefused:
+        # It refuses this token, but it runs.
         return url
     except ClientError:
         return None

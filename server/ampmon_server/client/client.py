@@ -80,6 +80,7 @@ class ApiClient:
             elif place.scheme == "https":
                 self._http = urllib3.HTTPSConnectionPool(host, port, timeout=time_s)
             else:
+                # Over plain http, the server must prove that it knows the token before it gets it.
                 self._http = ProvenPool(host, port, timeout=time_s, token=token, base=self._base)
         except Unreachable as error:
             raise ClientError(f"{self.url}: {error}") from None

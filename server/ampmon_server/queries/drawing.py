@@ -74,6 +74,7 @@ def _ranks(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
 
 def _newest(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     source = series_of(store, run_id, asked)
+    # The estimate is of the whole run at its newest scale, which such a view does not show.
     if asked.view.stop is not None or asked.rank is not None:
         return source
     flushed = newest_samples(store, run_id, asked.stream).flushed
