@@ -142,4 +142,3 @@ else:
 
     def _lock(handle: IO[bytes]) -> None:
         fcntl.flock(handle.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.set_inheritable(handle.fileno(), False)
