@@ -142,6 +142,7 @@ def take(
     now = now_us()
     to_send = (messages.c.target == target, messages.c.due <= now, ~_muted(now))
     _drop_overtaken(connection, *to_send)
+    # A second server waits for the lock here. PostgreSQL then finds that the row is not due.
     rows = connection.execute(
         select(messages)
         .where(*to_send)

@@ -9,6 +9,7 @@ from ampmon_server.store.schema.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],
+    # Only `alembic.command.revision`, which drafts the next revision, uses these two.
     target_metadata=metadata,
     render_as_batch=True,
 )
