@@ -115,6 +115,7 @@ def _profile(
         low, high = sorted((place[pair], place[pair + 1]))
         rows[row, low:high] = 1.0  # unknowns are the steps from each level to the next
     differences = (zeros[pairs] - zeros[pairs + 1]) * np.sign(place[pairs + 1] - place[pairs])
+    # The pseudo-inverse sets the steps between levels that no experiment crosses to 0.
     inverse = np.linalg.pinv(rows)
     steps = inverse @ differences
     covariance = inverse @ inverse.T * noise

@@ -92,6 +92,7 @@ def period_of(steps: Ints) -> int | None:
     gaps = np.diff(steps)
     if len(gaps) < GAPS:
         return None
+    # A gap that occurred: the mean of two may be no multiple of the period.
     period = int(np.quantile(gaps, 0.5, method="lower"))
     if period < 2 or np.mean(gaps % period == 0) < MOST:
         return None
@@ -149,6 +150,7 @@ class _KnownLoss:
 
     def is_times(self, ratio: float) -> Flags:
         """Which cells have a value of at least ``ratio`` times the usual one, [n]."""
+        # Divided, because a multiple of the usual loss may overflow.
         return (self.usual > 0) & (self.cells["value_max"] / ratio >= self.usual)
 
     def is_at(self, skips: Ints) -> Flags:
@@ -175,6 +177,7 @@ def _known(logged: Mapping[str, Cells]) -> _KnownLoss | None:
 def outlier_ratio(cells: Cells, first: int, last: int) -> float | None:
     """Return the loss from step ``first`` to ``last`` over that before. None if it is not finite or no outlier."""
     size = mean(cells)
+    # The update before ``first`` may hold a loss of ``first``, as in `loss_at`.
     before = size[cells["last"] < first - 1][-2 * BESIDE - 1 :]
     inside = size[(cells["first"] >= first) & (cells["last"] <= last)]
     usual = float(np.median(before)) if len(before) else 0.0

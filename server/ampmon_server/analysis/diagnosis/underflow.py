@@ -156,6 +156,7 @@ def _rounding(of: Totals) -> float:
     classes = of.classes()
     small = float(classes.subnormal.sum() + classes.zero.sum())
     norm = math.sqrt(max(float(of.sum_squares.sum()), 0.0))
+    # Errors spread evenly over one grid step have a variance of 1/12.
     return FP16.min_subnormal * math.sqrt(small / 12) / norm if norm > 0 else 0.0
 
 

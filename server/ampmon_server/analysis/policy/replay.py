@@ -98,6 +98,7 @@ class Replay:
             return risk.at(part, level)
         if level <= recorded + SAME:
             return 0.0
+        # Those that overflow at the recorded level would here too, so neither share counts them.
         clean = 1.0 - risk.at(part, recorded)
         return (risk.at(part, level) - 1.0 + clean) / clean if clean > 0 else 1.0
 
@@ -148,6 +149,7 @@ class _Uniform:
 
     def gap(self, hazard: float) -> int:
         """Draw the number of updates before one that overflows."""
+        # Without a hazard, the logarithm below is 0. No run has enough updates for one that small.
         if hazard < 1e-12:
             return FOREVER
         if hazard >= 1.0:

@@ -56,6 +56,7 @@ class RiskEvidence:
 
     def certainly(self, level: float) -> float:
         """The lower bound of an update's risk at a level, by its samples."""
+        # A further update is as likely to lie in any gap between the samples as beyond them.
         return bisect_right(self.surely, level + SAME) / (len(self.surely) + 1)
 
     def perhaps(self, level: float) -> float:
@@ -89,6 +90,7 @@ class OverflowRisks:
 
     def _surely(self, history: History) -> list[list[float]]:
         part = self.part[history.stretch_of(history.sample_at)]
+        # A skip counts as an overflow already: its sample would count it twice.
         clean = ~np.isin(history.sample_at, history.ends[history.skipped] - 1)
         return [
             sorted(history.surely[clean & (part == each)].tolist()) for each in range(self.parts)
@@ -198,6 +200,7 @@ class Outliers:
     def draw(self, worst: bool, random: np.random.Generator) -> Drawn:
         """Draw one possibility. A Gamma variate divided by the sum of it and another is a Beta variate."""
         more, fewer = (1.0, NOTHING) if worst else (NOTHING, 1.0)
+        # A level without any outlier adds nothing: a Gamma variate of shape 0 is 0.
         hits = random.gamma(more) + np.cumsum(random.gamma(self._overflowed))
         misses = random.gamma(fewer) + np.cumsum(random.gamma(self._missed)[::-1])[::-1]
         early = random.gamma(self._grown + NOTHING) / self._early

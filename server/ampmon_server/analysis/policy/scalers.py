@@ -144,6 +144,7 @@ class Fairseq(ScalerModel):
 
     def _grow(self) -> None:
         super()._grow()
+        # fairseq counts its overflows on: only a fall of the scale clears them.
         self._since = self._tracker
 
 

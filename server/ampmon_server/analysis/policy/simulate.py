@@ -167,6 +167,7 @@ class UnderflowShares:
         on_grid, stretch = history.samples.on_grid, history.stretch_of(history.sample_at)
         seen = (on_grid.elements > 0) & (on_grid.inf + on_grid.nan == 0)
         elements = np.maximum(on_grid.elements, 1)
+        # Rounded, because histograms are shifted by whole bits.
         self._levels, place = np.unique(np.round(history.level[stretch]), return_inverse=True)
         shape = int(part[-1]) + 1, len(self._levels)
         self._histogram = np.zeros((*shape, BINS))
@@ -185,6 +186,7 @@ class UnderflowShares:
         total, sums = 0.0, np.zeros((2, 3))
         for spent in replays:
             for (part, level), updates in spent.items():
+                # A scale of 0 has the level -inf, which cannot be rounded.
                 shares = self._at(part, round(max(level, -200.0)))
                 if shares is not None:
                     total += updates
