@@ -80,6 +80,7 @@ def _norms(window: Window) -> Norms:
     x = window.x.at(cells, "first")
     starts = starts_of(np.floor_divide(x, span).astype(np.int64))
     known = np.add.reduceat(np.where(fine, samples, 0), starts)
+    # At several scales the norm lies between ``low`` and ``high``: take their geometric mean.
     squares = np.add.reduceat(np.where(fine, low * high * samples, 0.0), starts)
     return Norms(
         x[starts],
@@ -132,6 +133,7 @@ def _marks(norms: Norms, window: Window) -> list[Trace]:
         f"{count(int(norms.lost[at]))} of {plural(int(norms.samples[at]), 'sample')} {norms.not_finite}"
         for at in lost
     ]
+    # A log axis does not show 0.
     x, y = window.plot(norms.x[lost]), [top or 1.0] * len(lost)
     return [markers("not finite", x, y, said, CROSS, cliponaxis=False)]
 

@@ -65,6 +65,7 @@ class Strip:
         self.place, self.rank = place, of.rank
         self.rows = _within(of.rows, window)
         self.x = window.x.at(self.rows, "first")
+        # `lead` has each step of every rank.
         led = np.searchsorted(lead["first"], self.rows["first"])
         self.lead, self.leader = lead[led], leaders[led]
         mine, theirs = self.rows["scale_first"], self.lead["scale_first"]
@@ -107,6 +108,7 @@ def _lead(window: Window) -> tuple[Cells, Ints]:
     parts = [_within(each.rows, window) for each in window.source.ranks]
     owners = np.repeat([each.rank for each in window.source.ranks], [len(part) for part in parts])
     rows = np.concatenate(parts)
+    # Ranks come in order, and of equal steps the first is found.
     _, first = np.unique(rows["first"], return_index=True)
     return rows[first], owners[first]
 

@@ -168,6 +168,7 @@ def reaching(values: Floats, view: View) -> dict[str, Any]:
     if len(held):
         least, most = float(held.min()), float(held.max())
         pad = (most - least) * 0.08 or abs(most) * 0.08 or 1.0
+        # Where a float cannot hold the padded ends, Plotly chooses the range.
         if math.isfinite(least - pad) and math.isfinite(most + pad):
             axis["range"] = [least - pad, most + pad]
     return axis

@@ -54,6 +54,7 @@ class UserSteps:
         if len(self.step) < 2:
             return 1.0
         rise = float(self.user[-1] - self.user[0]) / float(self.step[-1] - self.step[0])
+        # Beyond a level line, `back` would find no step.
         return max(rise, 1e-6)
 
 

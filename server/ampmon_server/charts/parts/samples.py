@@ -195,6 +195,7 @@ def scales(cells: Cells, window: Window) -> tuple[Floats, Floats]:
     first = np.searchsorted(updates["first"], cells["first"][merged], side="right") - 1
     after = np.searchsorted(updates["first"], cells["last"][merged], side="right")
     places = np.stack([np.maximum(first, 0), np.maximum(after, 1)], axis=1).ravel()
+    # `reduceat` takes no place past the end, hence the NaN. Odd results lie between stretches.
     beside = np.append(updates["scale_min"], np.nan), np.append(updates["scale_max"], np.nan)
     least[merged] = np.fmin(least[merged], np.fmin.reduceat(beside[0], places)[::2])
     most[merged] = np.fmax(most[merged], np.fmax.reduceat(beside[1], places)[::2])

@@ -128,6 +128,7 @@ class Layout:
         of = np.repeat(np.arange(len(starts)), ends - starts + 1)
         for choice in self._chosen:
             rows = _choose(choice, words[choice.kind], starts, of)
+            # As integers, which copies floats bit by bit.
             into[INT][:, choice.columns] = words[INT][rows[:, :, None], choice.columns]
         return merged
 
