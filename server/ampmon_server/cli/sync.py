@@ -101,6 +101,7 @@ class Bar:
         self._stream = stream
         self._draws = stream.isatty()
         self._began_s = time.monotonic()
+        # In a log, a short sync has no line of progress.
         self._shown_s = self._began_s if not self._draws else 0.0
         self._width = 0
 

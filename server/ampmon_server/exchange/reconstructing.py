@@ -78,8 +78,7 @@ class _Laying:
 
     def _progress(self, mark: LogLine, pending: Sequence[LogLine], offset: int) -> None:
         done = self._logged + 1 if mark.step is None else mark.step + offset
-        # A count that does not rise is of a new start, which began one line's width before this
-        # line.
+        # A count that does not rise is of a new start, which began one line's width before.
         if done < self._logged or (done == self._logged and mark.scale is not None):
             self._restart(max(done - self._width, 0))
             self._logged = self._step
