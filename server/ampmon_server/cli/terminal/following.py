@@ -100,7 +100,7 @@ class RunFollower:
         """Read the details of a new version of the run, and yield what is new."""
         self._loss = loss_among(read(self._server.get(f"{self._path}/scalars"), LoggedNames).names)
         if columns := self._columns():
-            asked = {"width": str(max(columns, 100))}
+            asked = {"width": str(columns)}
             chart = self._server.get(f"{self._path}/figures/scale", asked)
             self._drawn = sketch(chart, columns)
         if before is not None and run.attempts > before.attempts:
@@ -150,6 +150,7 @@ class RunFollower:
     def _rate(self, run: SummaryAnswer) -> float | None:
         if run.last_time is None:
             return None
+        # By the times of the records, because they arrive in batches.
         self._seen.append((run.updates, run.last_time))
         (updates, began), (_, now) = self._seen[0], self._seen[-1]
         return (run.updates - updates) / (now - began) * 1e6 if now > began else None
