@@ -84,12 +84,10 @@ class MissingFormat(AmpmonError):
 def written(kind: Format, table: Table, pieces: Iterable[Piece]) -> Iterator[bytes]:
     """Return the file that holds the pieces of ``table``, in parts. Raises MissingFormat."""
     if kind == "csv":
-        parts = _csv(table, pieces)
-    elif kind == "jsonl":
-        parts = _json_lines(table, pieces)
-    else:
-        parts = columnar(table, kind)[0].written(pieces)
-    return filter(None, parts)
+        return _csv(table, pieces)
+    if kind == "jsonl":
+        return _json_lines(table, pieces)
+    return columnar(table, kind)[0].written(pieces)
 
 
 def columnar(table: Table, kind: Format) -> tuple[Columnar, Callable[[Any], Iterator[Any]]]:
