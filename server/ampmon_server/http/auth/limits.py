@@ -71,6 +71,7 @@ class Limits:
         """Count a request with this token."""
         rate = self._rates.get(token_id)
         if rate is None:
+            # A proxy may name any number of users.
             if len(self._rates) >= _RATES_MAX:
                 del self._rates[next(iter(self._rates))]
             rate = self._rates[token_id] = Rate(self._per_s, self._per_s * BURST_S, self._clock)

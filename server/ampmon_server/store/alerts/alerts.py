@@ -110,6 +110,7 @@ def _worth_an_alert(
         if run.archived or (over and finding.rule not in OF_THE_END) or not (recent or stands):
             continue
         if stands or to.wanting(run.project, finding.severity):
+            # Findings come with the worst first.
             there.setdefault(finding.rule, finding)
     return there
 

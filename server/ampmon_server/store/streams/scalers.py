@@ -43,6 +43,7 @@ def unpack_modules(data: bytes | None) -> tuple[wire.Module, ...]:
 @lru_cache(maxsize=32)
 def numel(parameters: bytes) -> Ints:
     """The number of elements of each packed parameter, [parameters]."""
+    # The sizes in a header may multiply to more than int64 holds.
     return np.array(
         [min(each.numel, wire.COUNT_MAX) for each in unpack_parameters(parameters)], np.int64
     )

@@ -78,6 +78,7 @@ def read_rows(
         return _read(connection, scaler, start, stop - 1)
     parts: list[Rows] = []
     while limit > 0 and (first := next_step(connection, scaler, start)) is not None:
+        # A page is read as a whole: fewer steps at a time would read it again.
         start = first + max(limit, 1 << PAGE_BITS)
         if first >= stop:
             break
@@ -104,6 +105,7 @@ def _read(connection: Connection, scaler: Scaler, first: int, last: int) -> Rows
     last = min(last, max(source.reach for source in meeting))
     rows = _of_source(connection, meeting[0], first, last)
     for source in meeting[1:]:
+        # They have every step, so the ranks left add none.
         if len(rows) > last - first:
             break
         rows = _with(connection, source, rows, (first, last))
