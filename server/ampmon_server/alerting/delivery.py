@@ -55,6 +55,7 @@ async def deliver(target: Target, message: Message, *, allow_private: bool) -> D
     except (OSError, NotImplementedError):  # some event loops on Windows cannot start a process
         return DeliveryOutcome("failed")
     try:
+        # Not as an argument, which other users can see: the URL may hold a password.
         output, _ = await asyncio.wait_for(
             process.communicate(msgspec.json.encode(order)), DEADLINE_S
         )

@@ -25,6 +25,7 @@ from ampmon_server.cli.server_options import (
 from ampmon_server.exchange.logs import FRAMEWORKS
 
 
+# Spelled out: the modules that define these load much that most commands do not need.
 FORMATS = ("csv", "jsonl", "parquet", "arrow")
 POLICIES = ("torch", "fixed", "megatron", "deepspeed", "fairseq")
 SHELLS = ("bash", "zsh", "fish")
