@@ -99,6 +99,7 @@ class LedgerView:
         ]
         insert_rows(self._connection, ledger, changed, replace=True)
         newest = max(after)
+        # Where an earlier gap was filled, the newest range is not among those read.
         if newest[1] == self.last:
             self._remembered[self._key[1:]] = newest, after[newest]
         return self.last - last - len(share.records)
