@@ -10,11 +10,13 @@ import sys
 import time
 from pathlib import Path
 
+from campaigns.commit import product_commit
 from campaigns.faults import seams
 
 
 MOST = 1
-STATE = Path("build/faults.jsonl")
+STATE = Path(f"build/faults-{product_commit()}.jsonl")
+"""The finished cells. Those of another commit do not count."""
 
 
 def main() -> int:

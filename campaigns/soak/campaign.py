@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import threading
 import time
 import traceback
@@ -13,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 import postgres
+from campaigns.commit import product_commit
 from campaigns.soak.round import Plan, Round, Stopped
 from campaigns.soak.tally import Tally, summed
 
@@ -57,7 +57,7 @@ class Campaign:
         self.done = self._read()
         self._under_way: dict[int, Tally] = {}
         self._plan = Plan(kills=min(KILLS_A_ROUND, settings.target))
-        self._commit = _commit()
+        self._commit = product_commit()
         self._next = max((each.number for each in self.done), default=-1) + 1
 
     def _read(self) -> list[Done]:
@@ -158,18 +158,3 @@ class Campaign:
         with self._lock, self._file.open("ab") as file:
             file.write(msgspec.json.encode(done) + b"\n")
             self.done.append(done)
-
-
-def _commit() -> str:
-    """The last commit of the tested code, with a plus if there are uncommitted changes."""
-    product = ("--", ":/ampmon", ":/server")
-    changed = _git("status", "--porcelain", *product)
-    return _git("log", "-1", "--format=%h", *product) + "+" * bool(changed)
-
-
-def _git(*arguments: str) -> str:
-    here = Path(__file__).parent
-    done = subprocess.run(
-        ["git", *arguments], cwd=here, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or ("unknown" if done.returncode else "")
