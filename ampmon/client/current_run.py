@@ -173,6 +173,7 @@ def end(outcome: str, deadline_s: float = FINISH_DEADLINE_S) -> None:
     finally:
         _lock.release()
     if recorder is not None:
+        # Without the lock, which another thread may need to begin the next run.
         recorder.finish(until - time.monotonic(), outcome)
 
 
@@ -206,6 +207,7 @@ def _after_fork_in_child() -> None:
 def _finish_in_worker(_: object) -> None:
     global _handled
     _handled = sys.exc_info()[1]
+    # At exit, only finalizers with a priority run.
     Finalize(None, _at_exit, exitpriority=0)
 
 

@@ -97,6 +97,7 @@ class Mirror:
     def look(self, scaler: Any) -> State | None:
         """The state before an update that is about to be called; None if unknown."""
         if self._stamp != stamp(scaler):
+            # Readings requested so far may be older than the write.
             self._forget(self.updates + 1)
         if self.state is None and self._read is not None and self._trusted:
             number, state = self._read
@@ -129,6 +130,7 @@ class Mirror:
 
     def heard(self, update: int, reading: Reading) -> None:
         """Take the device's reading of the state after the update with this number. May be called on another thread."""
+        # One assignment, because the training thread may read it at any time.
         self._read = update, (reading.scale, reading.growth_tracker)
 
     def distrust(self) -> None:
@@ -254,8 +256,10 @@ def moved(state: State, found: bool, rules: Rules) -> State:
     growth_factor, backoff_factor, growth_interval = rules
     if found:
         return _times(scale, backoff_factor), 0
+    # torch tests for equality too: an interval set below the tracker lets the scale never grow.
     if tracker + 1 != growth_interval:
         return scale, tracker + 1
+    # As in torch, a scale that would be infinite stays, and the count starts again.
     grown = _times(scale, growth_factor)
     return (grown if math.isfinite(grown) else scale), 0
 

@@ -17,6 +17,7 @@ from weakref import ref
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from ampmon.client import current_run
 from ampmon.client.following import FollowedReading, ReadingBefore, nothing
@@ -84,7 +85,7 @@ class PlainGear:
     step: Callable[..., float | None]
     decide: Callable[..., float | None]
     _decide: Callable[..., float | None]
-    _unscale: Callable[..., dict[torch.device, torch.Tensor]]
+    _unscale: Callable[..., dict[torch.device, Tensor]]
     _update: Callable[..., Any]
     """The base class's functions. Call each with the scaler as the first argument."""
     _last: AnyReading
@@ -118,6 +119,7 @@ class PlainGear:
         """Versions of the tensors after the newest update. Only `update()` may write into them."""
         self._interval = scaler._growth_interval
         self._at = self._decided = self._done = 0
+        # id is an optimizer's step, ~id its unscaling, None `update()`: a call too many meets None.
         calls = self._script = ended.iteration.calls
         self._expected: tuple[int | None, ...] = (*calls, None)
         self._ahead: frozenset[int] = frozenset()
@@ -129,6 +131,7 @@ class PlainGear:
         else:
             self._tracker, pairs = after.growth_tracker, pairwise((0, *calls))
             if not self._on_host:
+                # `step` itself unscaled if id comes just before ~id. Else the loop may clip now.
                 self._ahead = frozenset(~call for last, call in pairs if call < 0 and last != ~call)
         self._optimizers = {
             each: ref(monitor._optimizers.living(each), self._forget) for each in map(called, calls)
@@ -142,6 +145,7 @@ class PlainGear:
         """How many updates may come before a growth, and before a sample of any optimizer: they may take turns."""
         monitor, after, updates = self._monitor, ended.after, [LOOK_EVERY - 1]
         if isinstance(after, Reading):
+            # A growth changes the scale, and the template has only one.
             updates.append(ended.growth_interval - after.growth_tracker - 1)
         if monitor.sampler.here():
             updates += map(monitor._budget.until_due, monitor._optimizers.recent())
@@ -154,15 +158,15 @@ class PlainGear:
     def _is_plain(self, scaler: Any, ended: PendingUpdate) -> bool:
         monitor = self._monitor
         names, calls = monitor._optimizers, ended.iteration.calls
-        if ended.infers_skips or ended.manual:
-            return False
         # Where no optimizer's step brings anything to the host.
         asked = isinstance(ended.after, ReadingOnDevice) and not ended.iteration.found
         unscaled = [~call for call in calls if call < 0]
-        if [call for call in calls if call >= 0] != list(ended.iteration.steps) or not unscaled:
+        if ended.infers_skips or ended.manual or not unscaled:
             return False
         return (
             monitor.follower.decides
+            # A step that raised is in `calls` only.
+            and [call for call in calls if call >= 0] == list(ended.iteration.steps)
             # On a CPU, `_unscale_grads_` alone must decide what is found.
             and (not scaler._scale.is_cpu or outcome.is_torchs(type(scaler), "unscale_"))
             and None not in [names.living(called(call)) for call in calls]
@@ -200,11 +204,13 @@ class PlainGear:
         so_far = self._script[: self._at]
         begun = any(call < 0 for call in so_far)
         monitor._optimizers.turned(self._done + begun)
+        # With `_asks`, `stepping` has told the linter of each step.
         for each in () if self._asks else self._steps:
             if (optimizer := self._optimizers[each]()) is not None:
                 monitor._linter.stepped(optimizer, self._done)
         iteration = monitor._iteration = self._iteration
         iteration.loss = None  # from an `update()` that raised; more losses may follow
+        # Unscaled gradients cannot be sampled any more.
         iteration.sampling = False if begun else None
         monitor.sampler.resume(len(iteration.losses))
         for call in so_far:
@@ -219,6 +225,7 @@ class PlainGear:
             return
         if call >= 0:
             step = iteration.steps[call] = self._steps[call]
+            # `_decided` counts the first steps, for which nothing was found.
             if len(iteration.steps) <= self._decided:
                 iteration.found[call] = False
             if not self._asks:
@@ -228,6 +235,7 @@ class PlainGear:
 
     def _forget(self, _: object) -> None:
         """Expect no call any more: an optimizer is gone, and another may get its id."""
+        # 0 is no id, no ~id and not None.
         self._expected = (0,) * len(self._expected)
 
     # -- in the order an iteration calls them -------------------------------------------------------
@@ -249,8 +257,8 @@ class PlainGear:
         return True
 
     def unscaling(
-        self, scaler: Any, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any
-    ) -> dict[torch.device, torch.Tensor] | None:
+        self, scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any
+    ) -> dict[torch.device, Tensor] | None:
         """Call the stock `_unscale_grads_`, or return None if that is not expected now.
 
         Gradients that are not finite are left to the full gear.
@@ -259,6 +267,7 @@ class PlainGear:
         if self._expected[at] != ~id(optimizer) or (self._ahead and capturing()):
             return None
         self._at = at + 1
+        # If this raises, `leave` must replay it, so `_at` is moved before.
         found = self._unscale(scaler, optimizer, *args, **kwargs)
         try:
             for flag in found.values():
@@ -272,16 +281,14 @@ class PlainGear:
             self._monitor.failed("after_unscale", error)
         return found
 
-    def _guard(
-        self, optimizer: torch.optim.Optimizer, found: dict[torch.device, torch.Tensor]
-    ) -> None:
+    def _guard(self, optimizer: Optimizer, found: dict[torch.device, Tensor]) -> None:
         """Let the device search for culprits before gradients are clipped, if it can do so without the host."""
         started = self._account.clock()
         measurer = self._monitor._measurer
         measurer.after_unscale(optimizer, self._iteration, found, deferred=False)
         self._account.spend(started)
 
-    def stepping(self, optimizer: torch.optim.Optimizer) -> bool:
+    def stepping(self, optimizer: Optimizer) -> bool:
         """Whether `step` may be called for this optimizer."""
         at = self._at
         if self._expected[at] != id(optimizer):
@@ -292,12 +299,7 @@ class PlainGear:
         return True
 
     def _decide_on_device(
-        self,
-        scaler: Any,
-        optimizer: torch.optim.Optimizer,
-        state: dict[str, Any],
-        *args: Any,
-        **kwargs: Any,
+        self, scaler: Any, optimizer: Optimizer, state: dict[str, Any], *args: Any, **kwargs: Any
     ) -> float | None:
         """Call the stock `_maybe_opt_step`, after found_inf is brought to the host."""
         state, overflowed = self._monitor.follower.decide(state)

@@ -218,6 +218,7 @@ class PendingUpdate:
         iteration = self.iteration
         assert iteration.before is not None
         before, after = iteration.before.result(), self.after.result()
+        # Only the plain gear sets a template. Its `known` is a duration and a cost, in this order.
         template = self.template
         if (
             template is not None
@@ -329,6 +330,7 @@ def memory_peak() -> int | None:
     """Peak of allocated bytes on the fullest CUDA device; None without CUDA. Reads counters and never syncs."""
     if not torch.cuda.is_initialized():
         return None
+    # Not `memory_stats`, which flattens and sorts hundreds of entries in Python.
     return fullest(map(torch.cuda.memory_stats_as_nested_dict, range(torch.cuda.device_count())))
 
 

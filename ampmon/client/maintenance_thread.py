@@ -72,6 +72,7 @@ class MaintenanceThread:
                 _try(self._look_after_spool, now_s)
                 _try(self._look_after_delivery, now_s)
                 _try(self._recorder.findings.look, self._spool.path)
+            # `wake` does not end this wait, so that many skips in a row share a sync.
             self._finishing.wait(SYNC_EVERY_S)
             self._wake.wait(EVERY_S - SYNC_EVERY_S)
             self._wake.clear()
@@ -151,6 +152,7 @@ class MaintenanceThread:
         self._spool.close(max(self._deadline - time.monotonic(), 0.0))
         options = self._recorder.options
         if options.mode == "online":
+            # A short run may end before the loop above has started a sender.
             sender.ensure_running(options.dir)
             left_s = max(self._deadline - time.monotonic(), 0.0)
             sender.wait_until_sent(options.dir, self._attempt_id, left_s)

@@ -116,6 +116,7 @@ class Measurer:
             self._measure(optimizer, iteration)
         else:
             self._time_stock(optimizer)
+        # On a device, reading the factor would wait, so the last known scale decides.
         if not outcome.is_invertible(inv_scale.item()) if inv_scale.is_cpu else dying:
             self.search(optimizer, iteration, None)
 
@@ -216,6 +217,7 @@ class Measurer:
             for indices, tensors in _grouped(gradients):
                 device = tensors[0].device
                 if device not in found:
+                    # Copies, as torch makes them: devices must not write into one found_inf.
                     found[device] = found_inf.to(device, non_blocking=True, copy=True)
                     inverse[device] = inv_scale.to(device, non_blocking=True, copy=True)
                 span = self.timer.begin((device,))
@@ -311,6 +313,7 @@ class Measurer:
 
         ``infers``: whether an optimizer skipped is not read from found_inf, but inferred from a scale that falls.
         """
+        # Emptied, so that a record that waits for its device keeps no loss.
         losses, iteration.losses, before = iteration.losses, [], iteration.before
         if isinstance(before, outcome.Reading) and not infers:
             skipped = True in before.found

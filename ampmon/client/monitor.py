@@ -11,6 +11,8 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.optim import Optimizer
 
 from ampmon import wire
 from ampmon.activations.gathering import Lost
@@ -73,6 +75,7 @@ class Monitor(MonitorProperties):
         self._name = name
         self._on_finding = on_finding
         self.measuring: Measuring | None = None
+        # Two registries iterate over it: of parameters and of modules.
         model = list(model) if isinstance(model, Iterator) else model
         self._registry = ParameterRegistry(model)
         self._activations = ActivationSampler(model, config, self.failed)
@@ -154,11 +157,7 @@ class Monitor(MonitorProperties):
 
     @guarded
     def before_unscale(
-        self,
-        scaler: Any,
-        optimizer: torch.optim.Optimizer,
-        inv_scale: torch.Tensor,
-        allow_fp16: bool,
+        self, scaler: Any, optimizer: Optimizer, inv_scale: Tensor, allow_fp16: bool
     ) -> None:
         """Called before `_unscale_grads_`. ``allow_fp16`` says whether that accepts fp16 gradients."""
         if self._stream is None:
@@ -179,11 +178,8 @@ class Monitor(MonitorProperties):
         self._account.spend(started)
 
     def unscale(
-        self,
-        optimizer: torch.optim.Optimizer,
-        inv_scale: torch.Tensor,
-        found_inf: torch.Tensor,
-    ) -> dict[torch.device, torch.Tensor] | None:
+        self, optimizer: Optimizer, inv_scale: Tensor, found_inf: Tensor
+    ) -> dict[torch.device, Tensor] | None:
         """Unscale and measure in one pass, as `_unscale_grads_` would. None if that has to unscale instead."""
         if self._measurer.set_aside is None:
             return None
@@ -193,9 +189,7 @@ class Monitor(MonitorProperties):
         return found
 
     @guarded
-    def after_unscale(
-        self, optimizer: torch.optim.Optimizer, found: dict[torch.device, torch.Tensor]
-    ) -> None:
+    def after_unscale(self, optimizer: Optimizer, found: dict[torch.device, Tensor]) -> None:
         """Called after an optimizer's gradients are unscaled and checked. On a CPU, overflows are known by now."""
         if self._stream is not None:
             started = self._account.clock()
@@ -205,7 +199,7 @@ class Monitor(MonitorProperties):
             self._account.spend(started)
 
     @guarded
-    def stepping(self, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
+    def stepping(self, scaler: Any, optimizer: Optimizer) -> None:
         self._raised = self._begun = None
         self._iteration.calls.append(id(optimizer))
         if id(optimizer) not in self._iteration.steps:
@@ -214,17 +208,16 @@ class Monitor(MonitorProperties):
             self._iteration.steps[id(optimizer)] = taken(self._optimizers.name(optimizer), path)
             self._linter.stepping(optimizer, path)
 
-    def deciding(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+    def deciding(self, optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
         """Called before `step()` reads an optimizer's found_inf. Return a state with it on the host."""
+        # Not guarded: an error of the device is the training's, as in the stock step.
         state, overflowed = self.follower.decide(state)
         if overflowed is not None:
             self.decided(optimizer, overflowed)
         return state
 
     @guarded
-    def decided(
-        self, optimizer: torch.optim.Optimizer, overflowed: dict[torch.device, torch.Tensor]
-    ) -> None:
+    def decided(self, optimizer: Optimizer, overflowed: dict[torch.device, Tensor]) -> None:
         """Note on which devices an optimizer's gradients overflowed, if on any: the host knows that now."""
         iteration = self._iteration
         iteration.found[id(optimizer)] = bool(overflowed)
@@ -379,6 +372,7 @@ class Monitor(MonitorProperties):
         self._linter.connect(self._stream, run.warn if run is not None else None)
         if run is not None and self._stream is not None:
             self._listen(run, self._stream)
+            # Before the header, which lists the modules.
             self._activations.begin(0, self.sampler.here())
             self._describe(scaler)
             if self.measuring is not None:
@@ -389,7 +383,7 @@ class Monitor(MonitorProperties):
             layout = self.sampler.layout
             run.header(self._description.header(scaler, stream.name, stream.ordinal, layout))
 
-    def meet(self, scaler: Any, optimizer: torch.optim.Optimizer, *, again: bool = False) -> None:
+    def meet(self, scaler: Any, optimizer: Optimizer, *, again: bool = False) -> None:
         """Register an optimizer's new parameters; with ``again``, also those that were frozen when it was first met."""
         if not self._registry.meet(optimizer, again=again):
             return

@@ -109,6 +109,7 @@ class Recorder(ErrorReporter):
         self._maintenance = MaintenanceThread(self, self._spool, self.attempt_id)
         if self.run_id is not None:
             self._announce(self.run_id)
+        # Not empty in a forked child, where the parent's scalers go on.
         for key, payload in self._headers.items():
             self._spool.header(key, payload)
         self.event("init", mode=self.options.mode)
@@ -147,6 +148,7 @@ class Recorder(ErrorReporter):
 
     def stream(self, name: str | None) -> Stream | None:
         """Add a stream called ``name``, or else "scaler", with a number if that is taken. None if there is no room."""
+        # One header is the attempt's.
         if len(self.streams) >= wire.HEADERS_MAX - 1:
             more = f"{len(self.streams)} are recorded already, which is the limit"
             self.failed("watching another scaler", ValueError(more))
@@ -277,6 +279,7 @@ class Recorder(ErrorReporter):
 
     def unscaled(self, loss: Any, why: str, call: Call | None = None) -> bool:
         """Warn, and return True, if a loss that no watched scaler scales is computed in fp16. Never raises."""
+        # It imports torch, which `ampmon.log` does not need.
         from ampmon.lints.losses import say_unscaled
 
         try:
@@ -293,6 +296,7 @@ class Recorder(ErrorReporter):
         with self._lock:
             for kind, count in (("dropped", self.dropped), ("thinned", self.thinned)):
                 if count > self._reported[kind]:
+                    # The event may be dropped too. Then the next call repeats it.
                     before = self.dropped
                     self.event(kind, count=count - self._reported[kind])
                     if self.dropped == before:
@@ -327,11 +331,13 @@ class Recorder(ErrorReporter):
         if self._finishing.is_set() or not self._opened:
             return
         deadline = time.monotonic() + deadline_s
+        # First, because nothing can be sent before the run has an id.
         if self._agreement is not None and self.run_id is None:
             self._agreement.join(deadline_s)
         self._conclude(outcome, deadline)
         self._finishing.set()
         if self._agreement is not None:
+            # Rank 0 makes a last attempt to store the id that the other ranks wait for.
             self._agreement.join(max(deadline - time.monotonic(), 0.1))
         self._maintenance.finish(deadline)
         if left := self._spool.waiting:
@@ -344,6 +350,7 @@ class Recorder(ErrorReporter):
 
     def _conclude(self, outcome: str, deadline: float) -> None:
         """Write the records whose values arrive from a device by the deadline, then an event with the outcome."""
+        # The records that the reader has are older than those that wait in the streams.
         self._reader.finish(deadline)
         self.dropped += self._reader.handed - self._reader.done
         for stream in (self._process, *self.streams.values()):

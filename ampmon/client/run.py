@@ -205,6 +205,7 @@ def _known(run: Recorder, values: Mapping[str, Any]) -> dict[str, float] | None:
         return None
     names = run.logged
     for name, value in values.items():
+        # Not np.float64 either: it is a float, but msgspec refuses it.
         if type(value) is not float or name not in names:
             return None
     return dict(values)

@@ -67,6 +67,7 @@ class Sampler:
 
     def _sums(self, scalings: int) -> bool:
         """Whether gradients after this many scaled losses are sums whose parts can be measured."""
+        # Over ranks, the gradient of even one loss is a sum.
         return self.layout == "replicated" and scalings > (not self._reduced)
 
     def unscaling(self, iteration: Iteration, optimizer: torch.optim.Optimizer) -> None:

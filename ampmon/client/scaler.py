@@ -72,6 +72,8 @@ class Monitored(_Base):
         stock: Any = super()
         steps = stock.step, stock._maybe_opt_step
         methods = stock.scale, stock._unscale_grads_, *steps, stock.update
+        # Unbound: `weakref.finalize` holds the monitor and its gear, which must not hold the
+        # scaler.
         return [getattr(each, "__func__", None) for each in methods]
 
     def scale(self, outputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -134,6 +136,7 @@ class Monitored(_Base):
         gear = monitor.gear
         try:
             if gear is not None and gear.stepping(optimizer):
+                # Passing on empty *args and **kwargs would take 0.16 us longer than this test.
                 if args or kwargs:
                     return gear.step(self, optimizer, *args, **kwargs)
                 return gear.step(self, optimizer)
@@ -207,6 +210,7 @@ def _attach(
     A disabled scaler gets no monitor. Its first loss decides what to warn about.
     """
     state = scaler.__dict__
+    # Also without a run: `scale()` takes a scaler that lacks it for a copy, and attaches it again.
     state[_MONITOR] = None
     # Copies attach with these. Without model and on_finding, which a pickle must not carry along.
     state[_OPTIONS] = {"name": name, "monitor": monitor, "call": call}
@@ -219,6 +223,7 @@ def _attach(
         seen = state[_MONITOR] = Monitor(
             scaler, model=model, name=name, config=config, on_finding=on_finding, call=call
         )
+        # Not at exit, where nothing copies the model any more.
         weakref.finalize(scaler, _unhook, seen).atexit = False
         kernels.expect(getattr(scaler, "_device", "cuda"))
         current_run.greet(run)
