@@ -161,6 +161,7 @@ class PassMeasurer:
 
     def _hook(self, place: int, parameter: Any, *, counts_only: bool) -> None:
         arrived, added = WeakHook(self.arrived, place, counts_only), WeakHook(self.added, place)
+        # Kept before the second is registered: if torch refuses that, the first is still removed.
         handles = self._handles[id(parameter)] = [parameter.register_hook(arrived)]
         handles.append(parameter.register_post_accumulate_grad_hook(added))
 
@@ -175,6 +176,7 @@ class PassMeasurer:
         """Unhook all parameters and discard what was gathered."""
         if self._handles:
             self.close([parameter for _, parameter in self._living()])
+            # Those of parameters that no optimizer holds any more.
             _remove(self._handles)
         self._clear()
 

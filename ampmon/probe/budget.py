@@ -125,6 +125,7 @@ class Budget:
             self._bare.host.add(cost)
             return
         self._out_of_turn += _SMOOTHING * ((not self._in_turn) - self._out_of_turn)
+        # A due update may take no sample, as while kernels compile. Then the next one is due.
         self._answered = self._noticed
         self._sampled.host.add(cost)
         self._adapt()

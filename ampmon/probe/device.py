@@ -40,6 +40,7 @@ class DeviceCounts:
 
     def _fetched(self) -> Readback:
         if self._copy is None:
+            # On the stream that makes the counts: a copy on another could overtake them.
             with on(self._stream):
                 self._copy = Readback(self._counts)
         return self._copy

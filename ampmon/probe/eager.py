@@ -91,8 +91,10 @@ def _launch_block(chunks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tor
     # Mask the sign too: CUDA's abs keeps that of an fp64 NaN.
     exponent = (magnitude.view(bits) >> shift).bitwise_and_(field)
     bins = exponent.sub_(bias + EXPONENT_MIN).clamp_(0, BINS - 1).long()
+    # `bincount` would wait for the device, because its result's length depends on the values.
     one = bins.new_ones(()).expand_as(bins)
     histogram = bins.new_zeros(len(bins), BINS).scatter_add_(1, bins, one)
+    # The largest temporary, with 8 of about 20 bytes an element.
     del bins, one
     flags = [magnitude == 0, wide == wide.half(), magnitude == math.inf, wide.isnan()]
     counts = torch.cat([torch.stack([flag.sum(1) for flag in flags], 1), histogram], 1)
@@ -135,9 +137,11 @@ def _added(
     A tensor has at most ``most`` chunks. The sums are of integers, which add up exactly. Their unit is the smallest
     with which the sum still fits, relative to the square of the tensor's largest power of two.
     """
+    # A chunk's 256 squares are below 4 each, so the sum is at most 2^62 units and fits int64.
     unit = 2.0 ** (most.bit_length() - 52)
     top = _exponent(largest)
     behind = (2 * (_exponent(amax) - top[owner])).clamp_(min=-126)
+    # An integer holds no NaN or inf. Where the sum is not finite, the last line replaces it.
     units = (squares * _power_of_two(behind) / unit).round_().nan_to_num_(0.0, 0.0).long()
     total = torch.zeros_like(largest, dtype=torch.int64).index_add_(0, owner, units).float() * unit
     bits = torch.where(total == 0, 0, _bits(total) + (2 * top.long() << 52))
@@ -148,9 +152,11 @@ def _bits(values: torch.Tensor) -> torch.Tensor:
     """The fp64 bits of non-negative values, int64 [n]. Uses integers if the device has no fp64."""
     if widest(values.device) == torch.float64:
         return values.double().view(torch.int64)
+    # The exponent field of a subnormal number is 0, unless it is multiplied by 2^64.
     small = values < 2.0**-126
     bits = torch.where(small, values * 2.0**64, values).view(torch.int32).long()
     field = bits >> 23
+    # 896 is the difference of the two biases, 1023 - 127.
     field = torch.where(field == 255, 2047, field + 896 - 64 * small.long())
     return torch.where(values == 0, 0, field << 52 | (bits & 0x7FFFFF) << 29)
 

@@ -183,6 +183,7 @@ def sample_runs(
     drawn = generator.choice(whole + bool(rest), wanted, replace=False, shuffle=False)
     # As integers, because numpy has no bfloat16. `take` is the cheapest way, and cheaper unordered than sorted.
     table = flat.view(_BITS[flat.dtype])[: whole * RUN].view(whole, RUN).numpy()
+    # A draw of `whole` stands for the short last run, which the table lacks: it is replaced below.
     runs = torch.from_numpy(table.take(drawn, axis=0, mode="clip")).view(flat.dtype)
     if rest:
         runs[torch.from_numpy(drawn == whole)] = flat[-RUN:]

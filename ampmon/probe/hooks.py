@@ -162,5 +162,6 @@ def traceable(function: Callable[..., None]) -> Any:
     It is for functions that torch calls inside a model: untraced, they would break the graph there. Traced, they cost
     nothing if all their code is behind ``if not torch.compiler.is_compiling()``.
     """
+    # torch.compile decides by a function's file whether to trace it.
     code = function.__code__.replace(co_filename="<ampmon, traceable>")
     return FunctionType(code, function.__globals__, function.__name__)

@@ -349,6 +349,7 @@ def run_squares(array: npt.NDArray[Any], scratch: Scratch, lengths: list[int]) -
     bias = BIAS if array.dtype == np.float32 else _BIAS_DOUBLE
     grid, normal = FP16.exponent_min_subnormal + bias, FP16.exponent_min_normal + bias
     fields, flags = scratch.fields_array, scratch.flags
+    # `count` has read the flags before, so their memory is free.
     zero = run_counts(np.equal(array, 0, out=flags))
     lowest = run_counts(np.less(fields, grid, out=flags))
     subnormal = run_counts(np.less(fields, normal, out=flags)) - lowest

@@ -61,6 +61,7 @@ class Slot:
         return self._view(tensor.dtype, tensor.shape, at)
 
     def _view(self, dtype: torch.dtype, shape: torch.Size, at: int = 0) -> torch.Tensor:
+        # Making a view takes about 6 us.
         view = self._views.get((dtype, shape, at))
         if view is None:
             if len(self._views) == _VIEWS_MAX:
@@ -94,6 +95,7 @@ class Ring:
 
     def take(self, key: tuple[torch.device, int]) -> Slot:
         """Return a slot for copies from or to a device, with a size in bytes."""
+        # Each one once, because those still in flight are put back at the end.
         for _ in range(len(self._dropped)):
             try:
                 dropped, slot = self._dropped.popleft()
@@ -180,6 +182,7 @@ class Readback:
         slot = self._arrive()
         if slot is None or self._ring is None:
             return self._tensor.cpu()
+        # Copied out, because the next copy overwrites the slot.
         self._tensor = self._tensor.clone()
         self._ring.put_back(self._key, slot)
         return self._tensor
@@ -195,6 +198,7 @@ class Readback:
 
     def _arrive(self) -> Slot | None:
         """Wait for the copy, and give up the slot that it is in, if it is still in one."""
+        # At once, so that `__del__` does not put the slot back a second time.
         slot, self._slot = self._slot, None
         if slot is not None and not (self._arrived or slot.filled()):
             slot.wait()

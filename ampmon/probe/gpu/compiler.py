@@ -70,6 +70,7 @@ class Compiler:
             raise RuntimeError(
                 "Python is embedded in another program, so no interpreter can run the compiler"
             )
+        # No pipe: nobody reads it meanwhile, and the compiler would block once it is full.
         self._errors = TemporaryFile()  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
             interpreter.command("ampmon.probe.gpu.compiler"),
@@ -102,6 +103,7 @@ class Compiler:
         assert process.stdout is not None
         process.stdin.write(json.dumps((kernel, target)).encode() + b"\n")
         process.stdin.flush()
+        # The calling thread is no daemon: while a compiler hangs, the process could not exit.
         while not select.select([process.stdout], [], [], _LOOK_S)[0]:
             if not threading.main_thread().is_alive():
                 process.kill()

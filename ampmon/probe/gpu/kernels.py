@@ -147,6 +147,7 @@ class Counter:
 
     def __init__(self, table: Table, like: torch.Tensor, gradients: int) -> None:
         self._table = table
+        # Has its device and dtype, but does not keep the gradient alive.
         self._like = like.new_empty(0)
         self._gradients = gradients
         self._unused: list[torch.Tensor] = []

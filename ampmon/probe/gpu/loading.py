@@ -81,6 +81,8 @@ class BackgroundJobs(Generic[T]):
 
     def _work(self) -> None:
         while self._waiting and threading.main_thread().is_alive():
+            # It stays there while it runs, so that it counts as busy and a forked child starts it
+            # again.
             key, job = self._waiting[0]
             try:
                 self._ended[key] = job()
@@ -171,6 +173,7 @@ def architecture(device: torch.device) -> Architecture:
     properties = torch.cuda.get_device_properties(device)
     lanes = getattr(properties, "warp_size", 32)
     if torch.version.hip is not None:
+        # Modes follow the name, as in gfx90a:sramecc+:xnack-.
         return Architecture(str(properties.gcnArchName).partition(":")[0], lanes)
     return Architecture(f"sm_{properties.major}{properties.minor}", lanes)
 
@@ -207,6 +210,7 @@ class Function:
         addresses = [each.data_ptr() for each in tensors if each is not None]
         addresses += _SCRATCH
         count = len(addresses)
+        # Needed only during the call: the driver copies them.
         values = (ctypes.c_uint64 * count)(*addresses)
         first = ctypes.addressof(values)
         parameters = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
