@@ -57,6 +57,7 @@ def ensure_running(directory: Path) -> None:
 
 
 def _ensure(directory: Path) -> None:
+    # `poll` also reaps those that have ended: they would stay zombies of the training.
     _launched[:] = [process for process in _launched if process.poll() is None]
     if election.is_held(directory):
         _starts.pop(directory, None)
@@ -81,6 +82,7 @@ def _start_process(directory: Path) -> bool:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=interpreter.ROOT,
+            # A signal to the training's process group, such as Ctrl-C, must not end the sender.
             start_new_session=True,
         )
     except OSError:

@@ -176,6 +176,7 @@ class SpoolDelivery:
                     parts.append(part)
                 elif len(part) > 1:
                     middle = len(part) // 2
+                    # A stack: the first half is sent next, so records stay in order.
                     parts += [part[middle:], part[:middle]]
                 elif part:
                     self._set_aside(part[0], refused)
@@ -308,6 +309,8 @@ class CursorKeeper:
     def _move(self, end: Position, **changes: Any) -> None:
         now_s = self._clock()
         next_segment = end.segment != self.cursor.segment
+        # Synced before segments are deleted: an older cursor lacks counts that only they could
+        # give.
         durable = next_segment or now_s - self._durable_s >= _DURABLE_EVERY_S
         cursor = msgspec.structs.replace(
             self.cursor, segment=end.segment, offset=end.offset, **changes

@@ -190,6 +190,7 @@ class DestinationWorker:
         return problem
 
     def _deliveries(self) -> list[SpoolDelivery]:
+        # A copy, because `add` may run on another thread meanwhile.
         return [turns.delivery for turns in list(self._spools.values())]
 
     # -- status, callable from any thread ---------------------------------------------------------------------------

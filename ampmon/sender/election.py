@@ -40,6 +40,7 @@ class SenderLock:
             return False
 
     def resign(self) -> None:
+        # A set, because both are the same descriptor where the file has locks.
         for fd in {self._fd, self._lock_fd}:
             os.close(fd)
 
@@ -129,6 +130,8 @@ if sys.platform == "win32":
 else:
     import fcntl
 
+    # Not lockf: that lock ends as soon as the process closes any descriptor of the file, as
+    # `is_held` does in a training that sends on a thread.
     def _lock(fd: int, *, shared: bool) -> bool:
         try:
             fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

@@ -110,6 +110,7 @@ class Loop:
     def _look_for_spools(self) -> None:
         """Hand new spools to their workers. Cheap while there are none."""
         now_s = self._clock()
+        # A folder's time changes with its entries, and costs less to read than they do.
         changed_ns = _modified_ns(self._directory / "spool")
         if changed_ns == self._spool_changed_ns and now_s - self._looked_s < _LOOK_EVERY_S:
             return

@@ -66,6 +66,7 @@ def status(directory: Path) -> SenderStatus | None:
         found = msgspec.json.decode((home(directory) / _NAME).read_bytes(), type=SenderStatus)
     except (OSError, msgspec.DecodeError):
         return None
+    # A status from the future is stale too: the clock was set back since.
     age_s = time.time() - found.updated / 1e6
     return found if abs(age_s) <= STALE_AFTER_S else None
 

@@ -110,6 +110,7 @@ def _frame_at(buffer: bytes, at: int, salt: int, offset: int) -> Frame | None:
     )
     if crc != _CRC.unpack_from(buffer, at + _PREFIX.size)[0]:
         return None
+    # Only behind a right CRC, because damaged bytes may look like another version.
     if version != VERSION or kind not in (RECORD, HEADER):
         raise NewerRecords("a newer ampmon wrote these records: upgrade the one that sends them")
     return Frame(kind, key.decode("utf-8", "replace"), payload, offset + end)

@@ -103,6 +103,7 @@ def claim(path: Path) -> Path | None:
 
 
 def _claim_name(process: ProcessIdentity) -> str:
+    # The host comes last, because only it may hold an underscore.
     return (
         f"{process.pid}_{process.started}_{process.namespace}_{process.boot_id}"
         f"_{file_name(process.host)}"
@@ -176,6 +177,7 @@ def discard_segments(path: Path, before: int) -> None:
 def remove(path: Path) -> None:
     """Delete a spool, its segments first. Does not raise: another call deletes what remains."""
     with contextlib.suppress(OSError):
+        # Segments first: as long as one is left, so must be the file that says where to send it.
         for number in segments(path):
             segment_path(path, number).unlink(missing_ok=True)
         shutil.rmtree(path, ignore_errors=True)

@@ -57,6 +57,7 @@ class SpoolReader:
         A record longer than ``bytes_max`` comes alone. ``over`` says that nobody appends any more. Bytes at the end
         that are no frame are then damage, not a frame that is still being written. Raises OSError and NewerRecords.
         """
+        # Looked for before reading: once the next segment exists, nothing is added to this one.
         following = self._following(over)
         complete = over or following is not None
         chunk = self._read_segment(bytes_max, records_max, complete)

@@ -103,6 +103,7 @@ class Relay:
             self._wake.clear()
 
     def _write_next(self) -> bool:
+        # It stays first until it is written, because a refused write is tried again.
         size, write = self._waiting[0]
         self._began_s = started = self._clock()
         try:

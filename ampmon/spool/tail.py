@@ -20,6 +20,7 @@ _RETRIES = 64
 """If no segment can be made, the times that a frame without its header tries again per segment's length."""
 _NO_FD = -1
 _LOSSES = frozenset({errno.EIO, errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)})
+# With O_APPEND, a write after a truncation goes to the new end and leaves no hole.
 _OPEN_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
 
@@ -56,6 +57,8 @@ class SpoolTail:
         self._end: int | None = None
         """Where the newest segment ends, or None if that is uncertain."""
         self._make_directory()
+        # One tuple, so that no other thread sees the descriptor of one segment and the number of
+        # another.
         self._file = self._new_segment(0)
 
     def write(self, payload: bytes, key: str = "") -> None:
@@ -102,6 +105,7 @@ class SpoolTail:
             gone = True
         except OSError:
             gone = False  # unknown
+        # Unless the next segment has begun meanwhile.
         if gone and tail is self._file:
             self._gone = True
             self._rotate_at = 0
@@ -170,6 +174,7 @@ class SpoolTail:
     def _rotate(self, fd: int, number: int, offset: int) -> bool:
         """Start a new segment. If that fails, go on with the old one, if it is still there."""
         self._end = None
+        # Cleared first, because another thread may set it while the segment is made.
         lacked, self._lacks_header = self._lacks_header, False
         try:
             if self._gone:

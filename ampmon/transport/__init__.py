@@ -196,6 +196,7 @@ class HttpTransport:
             )
         self._connection, self._connected = connection, (url, token)
         connection.connect()
+        # From here on, each request gives the socket this longer timeout.
         connection.timeout = self._read_timeout_s
         return connection
 
