@@ -240,6 +240,7 @@ def _proxies_for(url: str) -> tuple[str | None, str | None]:
             from urllib.request import getproxies_environment, proxy_bypass
 
             proxies = getproxies_environment()
+            # With the port, because NO_PROXY may name one.
             if not (proxy_bypass(parts.netloc) or _is_in(parts.hostname, proxies.get("no", ""))):
                 return proxies.get("https"), proxies.get("all")
     return None, None
@@ -318,6 +319,7 @@ def clean_name(name: object) -> str:
     text = str(name)
     if not text.isprintable():
         text = "".join(c if c.isprintable() else " " for c in text)
+    # The cut may end in a space.
     printable = text.strip()[:256].strip()
     return printable if re.search(wire.VISIBLE, printable) else "unnamed"
 

@@ -33,6 +33,7 @@ NO_OPTION = "ampmon run: there is no option {}; name the script or command first
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 """The exit codes of a shell for a command that it cannot run."""
 _NEEDED = ("torch", "ampmon")
+# `-c` searches the working directory first, and a torch.py there is not torch.
 _LOOK = f"""
 import sys, importlib.util
 sys.path[:] = filter(None, sys.path)

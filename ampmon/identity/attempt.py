@@ -97,6 +97,7 @@ def _cut(config: dict[str, object]) -> dict[str, object]:
     """Keep the values that fit into a server's limits, in order, and name the others."""
     kept: dict[str, object] = {}
     beyond = []
+    # Leaves room for LEFT_OUT: its bytes, and two nodes with the config itself.
     bytes_left, nodes_left = wire.FREE_BYTES_MAX - _SAID_BYTES, wire.FREE_NODES_MAX - 2
     for key, value in config.items():
         size, nodes = len(msgspec.msgpack.encode((key, value))), wire.nodes(value)
@@ -114,6 +115,7 @@ def _cut(config: dict[str, object]) -> dict[str, object]:
 def _plain(value: object) -> object:
     try:
         plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_plain_text)
+        # Integers beyond 64 bits and lone surrogates fail only here.
         msgspec.msgpack.encode(plain)
     except Exception:  # objects may raise anything when inspected
         return _plain_text(value)

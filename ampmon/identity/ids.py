@@ -85,6 +85,7 @@ def launched_run_id(
     ``whose`` tells the runs of one id apart. It may differ between ranks, so one rank must decide.
     """
     launch = environment.get("TORCHELASTIC_RUN_ID")
+    # "none" is torchrun's default, which unrelated trainings share.
     if launch and launch != "none":
         return _hashed("torchelastic", launch, *whose, *_later(generation))
     return None

@@ -101,6 +101,7 @@ def start_time(pid: int) -> int | None:
     try:
         # The second field is the program's name in brackets, which may itself hold brackets and spaces.
         fields = stat[stat.rindex(")") + 2 :].split()
+        # In proc(5), the state is field 3 and the start time field 22.
         return None if fields[0] in "ZX" else int(fields[19])
     except (ValueError, IndexError):
         return None

@@ -32,6 +32,7 @@ def feed_from(
         try:
             return stock(*args, **kwargs)
         finally:
+            # The first argument says what was found, by position or by name.
             feed.update(before, scale(), next(iter((*args, *kwargs.values())), False))
 
     setattr(owner, method, update)

@@ -126,6 +126,7 @@ class Statistics:
             *(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__)
         )
         found, first, row = np.unique(joined.parameters, return_index=True, return_inverse=True)
+        # argsort twice gives ranks: here, the order in which the parameters first occur.
         place = np.argsort(np.argsort(first))[row]
         added = cls.nothing(found[np.argsort(first)].tolist())
         with np.errstate(over="ignore", invalid="ignore"):  # squares may be infinite or NaN

@@ -29,6 +29,7 @@ def run_counts(member: npt.NDArray[np.bool_]) -> Ints:
     """Return how many elements of each run are members: from bool [16 * m], run after run, to int64 [m]."""
     # Add eight flags at once, as the bytes of one integer. A sum along rows of 16 takes ten times as long.
     halves = member.view(np.uint64).reshape(-1, RUN // 8)
+    # The top byte of the product is the sum of all bytes. It is at most 16, so none carries over.
     together = (halves[:, 0] + halves[:, 1]) * _EACH_BYTE
     return np.asarray(together >> np.uint64(56), np.int64)
 

@@ -25,6 +25,7 @@ def plain(words: str, most: int | None = None, *, lines: bool = False) -> str:
 
 
 def _is_shown(character: str) -> bool:
+    # To Python, no space but the ASCII one is printable.
     return character.isprintable() or unicodedata.category(character) == "Zs"
 
 

@@ -50,6 +50,7 @@ def on_this_machine(name: str) -> Path:
 def make(path: Path) -> None:
     """Make a directory that only its owner may access, and any missing parents. Raises OSError."""
     if not path.is_dir():
+        # mkdir's `parents` would make them with the default mode.
         make(path.parent)
         path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
 
@@ -80,6 +81,7 @@ def read(path: Path, *, uid: int | None = None) -> bytes:
 def replace(path: Path, content: bytes, *, durable: bool) -> None:
     """Replace a file atomically: a reader finds all of the old content or all of the new. ``durable`` syncs it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    # A killed process that had this pid may have left one.
     temporary.unlink(missing_ok=True)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, FILE_MODE)
     try:

@@ -59,6 +59,7 @@ ForwardOrigin: TypeAlias = Literal["input", "forward", "loss"]
 Severity: TypeAlias = Literal["notice", "warning", "critical"]
 
 
+# gc=False: structs form no cycles, so Python's garbage collector need not visit them.
 class AttemptHeader(
     msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="attempt"
 ):
