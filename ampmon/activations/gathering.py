@@ -99,11 +99,13 @@ class Gathering:
         for tensor in put_out.values():
             number = self._known(tensor)
             if number is None or number not in self._put_out:
+                # An input that takes no gradient was measured without its sign, as a mask.
                 if number is None or not tensor.requires_grad:
                     number = self._look(tensor, signed=True)
                 self._put_out.add(number)
                 if module not in self._found.outputs:
                     self._found.outputs[module] = []
+                    # The task id is not -1 within a backward pass.
                     self._found.recomputed |= torch._C._current_graph_task_id() != -1
                 self._found.outputs[module].append(number)
                 if tensor.dtype == torch.float16 and tensor.requires_grad and not tensor.is_leaf:

@@ -93,6 +93,7 @@ class PassRunner:
         self._activations = ActivationSampler(model, Config(activations=1, sample="all"), _raise)
         self._owners = {
             each: (place, name)
+            # Reversed, so that the first module with a shared parameter owns it.
             for place, module in reversed(self.modules.items())
             for name, each in module.named_parameters(recurse=False)
             if each.requires_grad
@@ -111,6 +112,7 @@ class PassRunner:
             for place in kept:
                 _keep(self.modules[place], self.device)
             self._activations.begin(0, here=True)
+            # Within an autocast of the caller, the casts of the pass before would still be there.
             torch.clear_autocast_cache()
             autocast = torch.autocast(
                 self.device, dtype=None if is_fp32 else dtype, enabled=not is_fp32
@@ -198,6 +200,7 @@ def _no_other_autocast(device: str, dtype: torch.dtype) -> Iterator[None]:
 def _keep(module: torch.nn.Module, device: str) -> None:
     """Call a module in fp32, like `torch.autocast(enabled=False)` and `.float()`, until its attributes are restored."""
     forward = module.forward
+    # It wraps an autograd function's forward, which is called with a context first.
     in_fp32 = torch.amp.custom_fwd(
         lambda _, *given, **named: forward(*given, **named),
         device_type=device,

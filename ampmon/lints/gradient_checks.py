@@ -77,6 +77,7 @@ def _empty(sizes: Readback) -> bool:
     return not any(sizes.result().tolist())
 
 
+# clip_grad_norm_ adds 1e-6 to the norm that it divides by, and fp32 rounds.
 _SAME = 1e-4
 _SMALL = 1e-2
 """Code that takes the scale into account does not clip to less than this times the scale."""

@@ -29,6 +29,7 @@ WRAPPERS = (
 def strip_wrappers(name: str) -> str:
     """Return a parameter's name as the model's author wrote it."""
     name = ".".join(part for part in name.split(".") if f"{part}." not in WRAPPERS[1:])
+    # Only at the beginning, because a model may have a part of its own called `module`.
     while name.startswith(WRAPPERS[0]):
         name = name.removeprefix(WRAPPERS[0])
     return name

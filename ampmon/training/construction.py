@@ -90,12 +90,15 @@ def _written() -> Mapping[str, str]:
     if frame is None or sys.version_info < (3, 11):
         return {}
     instructions = frame.f_code.co_positions()
+    # There is one entry for each code unit of two bytes.
     first, last, start, stop = next(islice(instructions, frame.f_lasti // 2, None))
     lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)[(first or 1) - 1 : last]
+    # Columns are bytes of UTF-8.
     source = "".join(lines).encode()[start:]
     if last is not None and lines:
         source = source[: len(source) - len(lines[-1].encode()) + (stop or 0)]
     try:
+        # In brackets, because a line may end before the call's own ones.
         written = arguments(f"({source.decode()})")[1]
         return {name: " ".join(code.split()) for name, code in written.items()}
     except (SyntaxError, ValueError):

@@ -163,6 +163,7 @@ class ParameterRegistry:
     def _unique(self, name: str | None, index: int, shape: tuple[int, ...]) -> str:
         if name is None:
             name = f"parameter {index} [{' × '.join(map(str, shape)) or 'scalar'}]"
+        # The wire takes 256 characters, a number included.
         name = clean_name(strip_wrappers(name))[:240]
         if name in self._taken:
             name = f"{name} #{index}"

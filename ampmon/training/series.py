@@ -81,6 +81,7 @@ class Stream:
         """Write the waiting records that are ready, in order, on this thread or another."""
         while self._waiting and self._waiting[0][0]():
             _, write, brief = self._waiting.popleft()
+            # Not before work that another thread has still to do, so that records stay in order.
             if brief and self._sink.idle():
                 write()
             else:
@@ -147,6 +148,7 @@ class Reader:
         self._failed = failed
         self._name = thread
         self._doing = doing
+        # A signal handler may submit while this thread does: a SimpleQueue is reentrant.
         self._queue: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
