@@ -138,11 +138,13 @@ def harmed(found: Pass, bf16: Pass) -> Places:
 
     Rounding may also change a gradient by some percent, if it turns a ReLU on or off. No scale helps then.
     """
+    # -2 is below the -1 of modules that the forward pass did not show.
     last = max(map(found.index, found.small), default=-2)
     departed = found.departed is not None
     return tuple(
         place
         for place in _over(found)
+        # `not <=` instead of `>`: an error of NaN is harm too.
         if not found.errors[place] <= bf16.errors[place]
         and (departed or found.index(place) <= last or not found.errors[place] <= LOST)
     )

@@ -54,6 +54,7 @@ def unchanged(model: torch.nn.Module) -> Iterator[None]:
                 place.update(held)
             with torch.no_grad():
                 for tensor, version, copy in copies:
+                    # Some cannot be written at all, such as an expanded buffer.
                     if tensor._version != version or not torch.equal(tensor, copy):
                         tensor.copy_(copy)
             np.random.set_state(numbers)

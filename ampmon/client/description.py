@@ -70,6 +70,7 @@ class Description:
         self._looked = ordinal
         if not ordinal:
             self._init_scale = _finite(getattr(scaler, "_init_scale", 65536.0))
+        # The script may create the scaler before the framework runs.
         self._within = self._within or _framework()
         growth, backoff, interval = self._rules = outcome.rules(scaler)
         return wire.StreamHeader(

@@ -176,6 +176,7 @@ class Feed(Reporting):
         self._tracker = 0
         self._gradients: FeedGradients | None = None
         self._sample: wire.Gradients | None = None
+        # It only counts the cost: without gradients, a budget limits nothing.
         self._account = Account(Budget("auto", 1.0), DeviceTimer(self._failed))
         self._recorder: Recorder | None = None
         self._stream: Stream | None = None

@@ -152,6 +152,7 @@ class ScaleFollower:
 
     def __init__(self, scaler: Any, failed: Callable[[str, Exception], None]) -> None:
         of = partial(outcome.maker, type(scaler))
+        # FSDP's scaler has an `update` of its own in torch.distributed, with the same arithmetic.
         self.decides = of("_maybe_opt_step") == GradScaler.__module__ and of("update").startswith(
             "torch."
         )
@@ -187,6 +188,7 @@ class ScaleFollower:
         """The state before `update()`, with what it found for the optimizers that stepped. Waits for no device."""
         found = iteration.found
         if found:
+            # `update()` also counts optimizers that were unscaled and not stepped.
             states = scaler._per_optimizer_states.items()
             if all(each in found for each, state in states if state["found_inf_per_device"]):
                 iteration.overflowed = any(found.values())

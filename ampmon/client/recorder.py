@@ -183,6 +183,7 @@ class Recorder(ErrorReporter):
                 self._put_record(stream, record, fields)
             finally:
                 self._busy = False
+            # Do what a signal handler has queued meanwhile, and raise what it raised.
             if self._queue or self._spool.interrupted is not None:
                 self._exclusively(lambda: None)
 

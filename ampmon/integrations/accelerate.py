@@ -25,6 +25,7 @@ class AmpmonTracker(GeneralTracker):
 
     name = "ampmon"
     requires_logging_directory = False
+    # Every rank records, so each has to propose the run.
     main_process_only = False
 
     def __init__(

@@ -39,6 +39,7 @@ def _scaler(optimizer: Any) -> Any:
 
 def _policy(scaler: Any) -> Policy:
     rules: dict[str, Any] = {"growth_factor": 1.0, "backoff_factor": 1.0, "growth_interval": 0}
+    # Stage 0 has other names for some settings.
     if getattr(scaler, "dynamic", getattr(scaler, "dynamic_loss_scale", False)):
         factor = float(scaler.scale_factor)
         rules = {

@@ -53,6 +53,7 @@ class AmpmonLogger(Logger):
 
     @harmless
     def finalize(self, status: str) -> None:
+        # Lightning calls this while it handles the exception.
         fatal = sys.exc_info()[0]
         self._proposal.end(fatal.__name__ if status == "failed" and fatal else "finished")
 

@@ -64,6 +64,7 @@ class Clearing:
         if self.emptied >= ENOUGH:
             self._reporter.say("cleared_before_step")
         sizes, left = self._sizes, self._left
+        # Not again while a measurement is on its way.
         self.wants = sizes is None
         if sizes is None or not sizes.ready() or not (left is None or left.ready()):
             return

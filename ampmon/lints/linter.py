@@ -241,6 +241,7 @@ class Linter:
         elif where == "step" and optimizer is not None:
             seen, parameters = self._of(optimizer), parameters_of(optimizer)
             ids = self._registry.of_models()
+            # The step that torch refused was counted too.
             found = why_no_gradients(optimizer, seen.held, ids, seen.rates.steps - 1)
             if found is not None:
                 self._reporter.say(
@@ -292,6 +293,7 @@ class Linter:
         for each in seen.values():
             self._look_at(each)
         self._report_shared(seen)
+        # Such a loop passes the loss itself backward, instead of the scaled one.
         if self._losses.updated() and not self._reporter.knows("unscaled_loss"):
             self._reporter.say("never_backward")
         self.early = self._idle or bool(self._watchers())

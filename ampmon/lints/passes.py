@@ -165,6 +165,7 @@ class GradientWatcher:
             now.between = self._measure(optimizer)
 
     def _see_whether_filled(self) -> None:
+        # Only once, right before the verdict, because it reads the whole gradient.
         gradient = self._gradient() if self._kept == ENOUGH - 1 and self._filled is None else None
         if gradient is not None:
             self._filled = Readback(torch.count_nonzero(gradient))

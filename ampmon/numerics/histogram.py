@@ -161,6 +161,7 @@ class Statistics:
             amax=self.amax,
             sum_squares=self.sum_squares / by,
             histogram=histogram,
+            # Within what `check` allows, which rounding may leave.
             run_squares=np.where(squares > 0, np.clip(squares, small, RUN * small), 0),
         )
 
@@ -172,6 +173,7 @@ class Statistics:
         found = {parameter: row for row, parameter in enumerate(self.parameters.tolist())}
         rows = np.array([found.get(each, -1) for each in of.parameters.tolist()], np.int64)
         finite = self.inf + self.nan == 0
+        # A row of -1 reads the last one, and its own condition leaves it out.
         there = np.flatnonzero((rows >= 0) & finite[rows] & (of.inf + of.nan == 0))
         columns = {name: getattr(of, name).copy() for name in of.__slots__}
         for name, column in columns.items():

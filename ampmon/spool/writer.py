@@ -173,6 +173,7 @@ class SpoolWriter:
     def _quick_again(self) -> bool:
         """Return to the disk after enough quick writes in a row, twice as many each time."""
         relay = self._relay
+        # Records in memory are older, so the disk has to get them first.
         if self._for_good or relay.quick < self._quick_enough or relay.waiting:
             return False
         relay.rest()

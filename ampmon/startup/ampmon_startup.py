@@ -124,6 +124,7 @@ def _patch_scaler(module: Any) -> None:
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
+        # The id may be that of a scaler that is gone.
         _restored.discard(id(self))
         asked = args[5] if len(args) > 5 else kwargs.get("enabled", True)
         _made["refused"] += bool(asked) and not self.__dict__.get("_enabled")

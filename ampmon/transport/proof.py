@@ -112,6 +112,7 @@ class ProvenConnection(HTTPConnection):
         try:
             answer.begin()
             body = answer.read(_ANSWER_BYTES_MAX)
+            # A proof holds for its own connection, so a server that closes it has proven nothing.
             if answer.read(1) or (answer.will_close and answer.status == 200):
                 raise Unreachable(NO_PROOF)  # the rest would precede the next answer
         finally:
