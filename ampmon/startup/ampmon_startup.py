@@ -91,6 +91,7 @@ class Finder:
         load = loader.exec_module
 
         def exec_module(module: Any) -> None:
+            # First: a zipimporter loads all modules of its archive, so others may come meanwhile.
             del loader.exec_module
             load(module)
             work = self._work.pop(name, None)
