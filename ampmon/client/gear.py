@@ -267,7 +267,6 @@ class PlainGear:
         if self._expected[at] != ~id(optimizer) or (self._ahead and capturing()):
             return None
         self._at = at + 1
-        # If this raises, `leave` must replay it, so `_at` is moved before.
         found = self._unscale(scaler, optimizer, *args, **kwargs)
         try:
             for flag in found.values():

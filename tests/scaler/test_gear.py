@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch import distributed
 from torch.distributed import HashStore
@@ -256,6 +256,7 @@ def told(directory: Path, schedule: list[str], *, fused: bool) -> tuple[list[Any
 @pytest.mark.parametrize("fused", [False, True])
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(schedule=SCHEDULES)
+@example(schedule=[*["steady"] * 20, "step_that_raises", *["steady"] * 9])
 def test_both_gears_tell_the_same(
     tmp_path_factory: pytest.TempPathFactory, schedule: list[str], *, fused: bool
 ) -> None:
