@@ -113,6 +113,7 @@ class _Search:
             scale, more = tried.scale, () if place is None else (place,)
             if origin == "forward" and self._may_keep((*kept, *more)) and place not in kept:
                 kept = (*kept, *more)
+            # Below 1, a scale would lose what fp16 holds without one.
             elif origin == "backward" and scale > 1:
                 scale = max(scale / STEP, 1.0)
             else:
@@ -120,6 +121,7 @@ class _Search:
             tried = run(torch.float16, scale, kept)
         limits = [fits for place in tried.largest if (fits := tried.fits(place)) is not None]
         suits = min(limits, default=0.0) / ROOM
+        # A scale as large as asked stays if it harms nothing, although a larger one may fit.
         settled = tried.scale >= first.scale and self._is_clean(tried)
         if tried.finite and suits > tried.scale and not settled:
             tried = run(torch.float16, suits, kept)

@@ -106,6 +106,7 @@ class SpoolDelivery:
         if self._attempt is None and not self._find_attempt(over):
             return self._leave() if over else "quiet"
         before = self.cursor.position
+        # An earlier call may have read on and failed.
         self._reader.position = before
         bytes_max = min(self._bytes_at_once, self._bytes_allowed)
         chunk = self._reader.read(bytes_max=bytes_max, records_max=BATCH_RECORDS_MAX, over=over)

@@ -93,6 +93,7 @@ class Relay:
     def _run(self) -> None:
         me = threading.current_thread()
         retry_s = POLL_S
+        # `rest`, and then another `put`, may have put a new thread in place of this one.
         while self._thread is me:
             refused = False
             while self._waiting and self._thread is me and not refused:

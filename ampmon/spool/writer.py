@@ -133,6 +133,7 @@ class SpoolWriter:
         try:
             self._tail.write(payload, key)
         except (OSError, ValueError) as error:
+            # The record may be on disk already. A second one with its seq is ignored by the server.
             if signals.is_of_handler(error):
                 self.interrupted = error
             elif self._closed or isinstance(error, ValueError):

@@ -159,6 +159,7 @@ class HttpTransport:
                 raise
         finally:
             watch.cancel()
+            # The rest of this exchange would precede the next answer on the connection.
             if not whole:
                 self.close()
         if not whole:
@@ -196,6 +197,7 @@ class HttpTransport:
             connection = ProvenConnection(
                 host, parsed.port, timeout=CONNECT_TIMEOUT_S, token=token, base=base
             )
+        # Before it connects, so that `_cut` finds its socket.
         self._connection, self._connected = connection, (url, token)
         connection.connect()
         # From here on, each request gives the socket this longer timeout.

@@ -64,6 +64,7 @@ def decode_batch(body: bytes, *, json: bool = False) -> wire.Batch:
     this schema.
     """
     version, encoded, free, header, record = _JSON if json else _MSGPACK
+    # A list of JSON gives no length first, so its limit is checked only once all of it is built.
     if json and sum(map(body.count, (b",", b"[", b"{"))) > NODES_MAX:
         raise TooLarge("body", f"more than {NODES_MAX} values")
     try:
