@@ -205,6 +205,7 @@ class ActivationSampler:
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.requires_grad and parameter.is_leaf and not is_lazy(parameter):
                 if parameter._post_accumulate_grad_hooks is None:
+                    # By name, because torch swaps no parameter that has a weak reference.
                     self._hooked.append((weakref.ref(module), name))
                 hook = WeakHook(gathering.added)
                 self._handles.append(parameter.register_post_accumulate_grad_hook(hook))

@@ -131,6 +131,7 @@ class SpoolReader:
                     return
                 limit = at_once if start > before else limit * 2  # a frame is longer than that
 
+    # Read when first needed: records of a newer ampmon then fail where the status shows it.
     @cached_property
     def headers(self) -> dict[str, bytes]:
         """The newest payload of each key up to the position read. The first access raises as `read` does."""

@@ -115,6 +115,7 @@ class SpoolTail:
         """Sync appended frames, the names of their files, and where they are sent, to disk. Blocks."""
         with self._sync_lock:
             if self._named:
+                # Cleared first, because another segment may get its name meanwhile.
                 self._named = False
                 above = list(self.path.parents)[:2]
                 for each in (self.path / state.DESTINATION, self.path, *above):
@@ -192,6 +193,7 @@ class SpoolTail:
         self._gone = False
         # The next sync closes it, once no other sync uses it.
         self._retired.append(fd)
+        # While a sync hangs, the process must not run out of descriptors.
         if len(self._retired) > _RETIRED_MAX:
             with contextlib.suppress(IndexError):
                 os.close(self._retired.popleft())
