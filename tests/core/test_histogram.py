@@ -92,14 +92,14 @@ def test_what_is_known_of_some_runs_is_not_known_of_the_sum() -> None:
     assert added.zeros.tolist() == [7]
 
 
-def made(histogram: np.ndarray, zeros: int, inf: int = 0) -> Statistics:
-    """Return statistics of three parameters, with known run squares."""
+def made(histogram: np.ndarray, zeros: int, inf: int = 0, per_run: int = 3) -> Statistics:
+    """Return statistics of three parameters, with ``per_run`` elements of a class in each run that has some."""
     made = Statistics.nothing([0, 1, 2])
     made.histogram[:] = histogram
     made.zeros[:], made.inf[:] = zeros, inf
     made.looked[:] = histogram.sum(1) + zeros + inf
     made.on_grid[:] = made.looked // 2
-    made.run_squares[:] = made.classes().small * 3
+    made.run_squares[:] = made.classes().small * per_run
     made.amax[:], made.sum_squares[:] = 4.0, 9.0
     return made
 
@@ -113,10 +113,17 @@ def test_the_average_of_what_is_alike_is_each(histogram: np.ndarray, zeros: int,
         assert getattr(averaged, name).tolist() == getattr(each, name).tolist()
 
 
-@given(st.lists(HISTOGRAMS, min_size=1, max_size=5), st.integers(0, 40), st.integers(0, 2))
-def test_an_average_can_be_sent(histograms: list[np.ndarray], zeros: int, inf: int) -> None:
+@given(
+    st.lists(HISTOGRAMS, min_size=1, max_size=5),
+    st.integers(0, 40),
+    st.integers(0, 2),
+    st.sampled_from([1, 3, RUN]),
+)
+def test_an_average_can_be_sent(
+    histograms: list[np.ndarray], zeros: int, inf: int, per_run: int
+) -> None:
     """Each rounded count is within 1 of the exact average, and the averages are valid in a record."""
-    added = Statistics.added([made(each, zeros, inf) for each in histograms])
+    added = Statistics.added([made(each, zeros, inf, per_run) for each in histograms])
     averaged = Statistics.from_wire(added.divided(np.full(3, len(histograms))).to_wire())
     for name in ("looked", "zeros", "inf", "histogram", "on_grid"):
         exact = getattr(added, name) / len(histograms)

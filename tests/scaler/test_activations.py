@@ -212,6 +212,18 @@ def test_what_a_module_returns_as_it_was_given_counts_for_it(
     assert activations.elements == [32 * 8] * 2
 
 
+def test_an_input_that_is_an_output_too_is_measured_with_its_negative_elements(
+    data_directory: Path,
+) -> None:
+    """The largest magnitude of an output is exact if it is the model's input, which is looked at as a mask before."""
+    inputs = -batch().abs().half()
+    run(nn.Sequential(nn.Identity(), nn.Linear(8, 4)), inputs)
+    (activations,) = seen(data_directory)
+
+    assert activations.names[0] == "0"
+    assert activations.forward[0] == -inputs.min().item()
+
+
 def test_an_activation_in_place_is_an_output_of_its_own(data_directory: Path) -> None:
     """With ReLU(inplace=True), which returns its input tensor, each layer still has its own gradients."""
     run(layers(inplace=False), batch())
