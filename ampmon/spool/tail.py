@@ -20,7 +20,6 @@ _RETRIES = 64
 """If no segment can be made, the times that a frame without its header tries again per segment's length."""
 _NO_FD = -1
 _LOSSES = frozenset({errno.EIO, errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)})
-# With O_APPEND, a write after a truncation goes to the new end and leaves no hole.
 _OPEN_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
 

@@ -29,7 +29,7 @@ _WAITED_MAX_S = 0.1
 _FORGIVEN_S = 0.0005
 _QUICK_FIRST = 100
 _QUICK_MAX = 100_000
-# Room comes back by whole segments, so one takes at most this part of the quota.
+# Room comes back by whole segments, so the quota holds at least this many.
 _QUOTA_SEGMENTS = 8
 
 
