@@ -198,6 +198,7 @@ class Linter:
             if seen.watcher is not None:
                 seen.watcher.unscaling(optimizer, explicit=explicit)
 
+    @harmless
     def stepping(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:
         """Called before an optimizer's first `step()` in an iteration."""
         seen = self._seen.get(id(optimizer))

@@ -207,6 +207,28 @@ def test_a_scale_set_by_hand_between_updates_is_reported(data_directory: Path) -
     assert [(move.ordinal, move.detail["scale_after"]) for move in moves] == expected
 
 
+class Incomparable(float):
+    """A learning rate that cannot be compared."""
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError
+
+    __hash__ = float.__hash__
+
+
+@pytest.mark.usefixtures("emulated", "data_directory")
+def test_a_rate_that_cannot_be_compared_stops_no_step() -> None:
+    """With a fused optimizer too, an error in comparing learning rates ends the checks of the loop, not the training."""
+    training = Training(every=10**6)
+    training.scaler.set_growth_interval(1000)
+    while training.scaler.monitor.gear is None:
+        training.update(OVERFLOW + 1)
+        torch.accelerator.synchronize()
+    training.optimizer.param_groups[0]["lr"] = Incomparable(1e-2)
+    with pytest.warns(ampmon.AmpmonWarning, match="TypeError"):
+        training.update(OVERFLOW + 1)
+
+
 @pytest.mark.usefixtures("emulated")
 def test_an_update_that_raises_may_be_repeated(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
