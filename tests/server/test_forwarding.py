@@ -5,25 +5,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from ampmon import wire
+from ampmon_server.background.forwarding import forwarder
+from ampmon_server.background.writer import Writer
 from ampmon_server.exchange.events import _values as read_events
 from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
+from ampmon_server.store import Store
+from ampmon_server.store.forwarding import Portion
 from batches import Trainer as Batches
 from posted import PostedRun
 from serving import Server
@@ -305,6 +312,46 @@ def test_a_run_that_mlflow_does_not_take_keeps_no_other_waiting(
     wait_for(lambda: histories(uri, str(other.run_id), "tests"), "the other run")
     assert metric(client.get("/metrics").text, "ampmon_forward_up") == 1
     assert caplog.text.count("is not forwarded to mlflow") == 1
+
+
+class Hesitant:
+    """A destination that rejects each run once."""
+
+    key = "hesitant"
+
+    def __init__(self) -> None:
+        self.delivered: list[UUID] = []
+
+    def deliver(self, portion: Portion) -> str:
+        self.delivered.append(portion.run_id)
+        if self.delivered.count(portion.run_id) == 1:
+            raise forwarder.Rejected
+        return "here"
+
+
+def test_a_rejected_run_is_tried_again_although_it_does_not_change(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that the destination rejected is offered again later, and once more is enough if that is accepted."""
+    for name, value in {"POLL_S": 0.01, "SKEW_US": 0, "SPARED_S": 0.2}.items():
+        monkeypatch.setattr(forwarder, name, value)
+    destination, writer = Hesitant(), Writer()
+    forwarding = forwarder.Forwarder("hesitant", destination, store, writer)
+
+    async def forward() -> None:
+        task = asyncio.ensure_future(forwarding.keep_forwarding())
+        await asyncio.sleep(0.1)  # what is stored before is not forwarded
+        trainer = Batches()
+        store.ingest(trainer.batch(trainer.updates(3)))
+        deadline = time.monotonic() + 10
+        while not forwarding.points and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)
+        task.cancel()
+
+    asyncio.run(forward())
+    writer.close()
+    assert (forwarding.points, len(destination.delivered)) == (3, 2)
 
 
 @pytest.mark.parametrize(

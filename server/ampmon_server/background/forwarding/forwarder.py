@@ -14,7 +14,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -115,10 +114,13 @@ class Forwarder:
             await self._writer.run(partial(self._store.begin_forwarding, key))
         behind = await asyncio.to_thread(self._store.behind, key, self._since, RUNS_MAX)
         self.waiting = len(behind)
-        for run_id, _ in behind:
+        # Rejected runs too: they are not listed if they have not changed since.
+        for run_id in dict.fromkeys((*(each.run_id for each in behind), *self._spared)):
             if self._spared.get(run_id, 0.0) <= time.monotonic():
-                with suppress(NotFound):  # deleted meanwhile
+                try:
                     await self._forward(run_id)
+                except NotFound:  # deleted meanwhile
+                    self._spared.pop(run_id, None)
         if len(behind) == RUNS_MAX:
             self._since = max(self._since, behind[-1].changed)
         else:
@@ -137,6 +139,7 @@ class Forwarder:
             self.points += sum(len(piece.points) for piece in portion.pieces)
             version = portion.version
             await asyncio.sleep(time.monotonic() - started)
+        self._spared.pop(run_id, None)
 
     async def _deliver(self, portion: Portion) -> str | None:
         """Return the new position, or None if the destination rejected the run."""
