@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -143,6 +144,8 @@ class WriteQueue(Generic[Item, Result]):
     def __init__(self, writer: Writer, most: int = TOGETHER_MAX) -> None:
         self._writer = writer
         self._most = most
+        # Writer threads take places, and the event loop removes those that waited too long.
+        self._lock = threading.Lock()
         self._waiting: deque[Place[Item, Result]] = deque()
 
     async def wait(
@@ -161,7 +164,7 @@ class WriteQueue(Generic[Item, Result]):
         try:
             await self._writer.run(lambda: self._turn(place, work))
         except QueueFull:
-            if place in self._waiting:
+            with self._lock, suppress(ValueError):
                 self._waiting.remove(place)
             if place.outcome is None:  # else an earlier item's run did the work, and took long
                 raise
@@ -186,11 +189,12 @@ class WriteQueue(Generic[Item, Result]):
 
     def _take(self, place: Place[Item, Result]) -> list[Place[Item, Result]]:
         """Remove a place from the queue, and those behind it up to the limits."""
-        self._waiting.remove(place)
-        taken, size = [place], place.size
-        while self._waiting and len(taken) < self._most:
-            size += self._waiting[0].size
-            if size > TOGETHER_BYTES_MAX:
-                break
-            taken.append(self._waiting.popleft())
-        return taken
+        with self._lock:
+            self._waiting.remove(place)
+            taken, size = [place], place.size
+            while self._waiting and len(taken) < self._most:
+                size += self._waiting[0].size
+                if size > TOGETHER_BYTES_MAX:
+                    break
+                taken.append(self._waiting.popleft())
+            return taken
