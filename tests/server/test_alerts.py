@@ -180,13 +180,16 @@ def test_a_run_that_ended_ends_its_alerts(store: Store) -> None:
 
 @pytest.mark.storage
 def test_a_deleted_run_is_told_of_no_more(store: Store) -> None:
-    """Deleting a run removes its messages and mutes at once. Clearing it removes its alerts."""
+    """Deleting a run removes its messages, mutes and findings at once. Clearing it removes its alerts."""
     run_id = trained(store)
     store.mute(Mute(run_id, None, "silent", None), "ada")
     store.keep(run_id, found("critical"), TO)
     store.delete(run_id)
 
     assert (waiting(store), store.mutes(), store.firing(), store.runs_to_judge()) == ([], [], 0, [])
+    judged = select(runs.c.verdict, runs.c.severity, runs.c.findings)
+    with engine.reading(store._engine) as connection:
+        assert connection.execute(judged).all() == [(None, None, None)]
     assert sum(store.clear(run_id)) > 0
     with engine.reading(store._engine) as connection:
         assert connection.execute(select(alerts)).all() == []

@@ -287,6 +287,10 @@ def mark_deleted(connection: Connection, run_id: UUID) -> Advance:
             owner="",
             tags="[]",
             streams="[]",
+            window_why=None,
+            verdict=None,
+            severity=None,
+            findings=None,
         )
     )
     outbox.forget(connection, run_id.bytes)
