@@ -218,7 +218,7 @@ class Incomparable(float):
 
 @pytest.mark.usefixtures("emulated", "data_directory")
 def test_a_rate_that_cannot_be_compared_stops_no_step() -> None:
-    """With a fused optimizer too, an error in comparing learning rates ends the checks of the loop, not the training."""
+    """With a fused optimizer too, an error in comparing learning rates ends the checks of the loop, not the step."""
     training = Training(every=10**6)
     training.scaler.set_growth_interval(1000)
     while training.scaler.monitor.gear is None:

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import sqlite3
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -343,9 +342,7 @@ def test_a_rejected_run_is_tried_again_although_it_does_not_change(
         await asyncio.sleep(0.1)  # what is stored before is not forwarded
         trainer = Batches()
         store.ingest(trainer.batch(trainer.updates(3)))
-        deadline = time.monotonic() + 10
-        while not forwarding.points and time.monotonic() < deadline:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_for, lambda: forwarding.points, "the second attempt")
         await asyncio.sleep(0.5)
         task.cancel()
 
