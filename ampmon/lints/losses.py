@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -122,11 +122,10 @@ def scaled_before(outputs: Any) -> bool:
     return any(_SCALED in node.metadata for node in nodes)
 
 
-def reaches_others(outputs: Any, held: Collection[int]) -> bool:
-    """Whether a loss depends on a leaf that is no parameter and not among those with the ids ``held``: an input."""
+def leaves_of(outputs: Any) -> list[torch.Tensor]:
+    """The tensors without a graph of their own on which a loss depends: parameters, and inputs that take a gradient."""
     nodes = (node for head in _heads(outputs) for node in graph_nodes(head))
-    leaves = (leaf for node in nodes if (leaf := getattr(node, "variable", None)) is not None)
-    return any(not isinstance(leaf, torch.nn.Parameter) and id(leaf) not in held for leaf in leaves)
+    return [leaf for node in nodes if (leaf := getattr(node, "variable", None)) is not None]
 
 
 def _heads(outputs: Any) -> Iterator[Any]:

@@ -11,7 +11,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ampmon.lints.gradient_checks import Clearing, Clipping, HandUnscaling
-from ampmon.lints.losses import Losses, reaches_others
+from ampmon.lints.losses import Losses, leaves_of
 from ampmon.lints.optimizers import Steps, parameters_of
 from ampmon.lints.reporter import ENOUGH, LintReporter
 from ampmon.probe.gradients import MEASURED, is_hookable, plain_gradients
@@ -45,7 +45,9 @@ class _GradientHistory:
     scalings: int = 0
     """Losses that were scaled."""
     attacks: bool = False
-    """Whether one of them depends on an input that takes a gradient, if that matters."""
+    """Whether one of them depends on an input that takes a gradient. Only looked for if that matters."""
+    hands_on: bool = False
+    """Whether one of those reaches neither the parameter nor another optimizer's. Its gradient is passed on by hand."""
     scaled: int = 0
     """Passes of scaled losses."""
     bare: tuple[int, int] | None = None
@@ -105,6 +107,8 @@ class GradientWatcher:
         self._filled: Readback | None = None
         self._dropped = False
         """Whether a pass followed the step in the last update. False with several optimizers."""
+        self._unscaled = 0
+        """Updates whose step used the gradient of an unscaled loss. The first starts the search for inputs."""
         self._repeats = self._lost = 0
         """Consecutive updates with a loss that came twice, and with a late pass whose gradients were cleared."""
         self.autocast = False
@@ -174,12 +178,22 @@ class GradientWatcher:
         """Called before `scale()`, so what the gradient holds precedes this loss's backward pass."""
         now = self._now
         now.scalings += 1
-        if self._clearing.suspects and (optimizer := self._optimizer()) is not None:
-            held = {id(each) for each in parameters_of(optimizer)}
-            now.attacks = now.attacks or reaches_others(outputs, held)
+        if self._clearing.suspects or self._unscaled:
+            self._see_inputs(outputs)
         if not now.passes:
             left = self._left
             self._untouched = left is not None and _version(self._parameter()) == left
+
+    def _see_inputs(self, outputs: Any) -> None:
+        optimizer = self._optimizer()
+        held = {id(each) for each in parameters_of(optimizer)} if optimizer is not None else set()
+        leaves = leaves_of(outputs)
+        others = [leaf for leaf in leaves if id(leaf) not in held]
+        inputs = [leaf for leaf in others if not isinstance(leaf, torch.nn.Parameter)]
+        if inputs:
+            self._now.attacks = True
+            known = self._known in map(id, leaves)
+            self._now.hands_on |= not known and len(inputs) == len(others)
 
     def unscaling(self, optimizer: torch.optim.Optimizer, *, explicit: bool) -> None:
         """Called before the gradients are unscaled: by `unscale_` if ``explicit``, else in `step`."""
@@ -203,8 +217,11 @@ class GradientWatcher:
             and self._only_added(now.moved, version)
         ):
             self._reporter.say("scale_within_batch")
-        if now.bare is not None and (not now.scaled or self._only_added(now.bare, version)):
-            self._reporter.say("unscaled_loss")
+        bare = now.bare is not None and (not now.scaled or self._only_added(now.bare, version))
+        if bare and not now.hands_on:
+            self._unscaled += 1
+            if self._unscaled > 1:
+                self._reporter.say("unscaled_loss")
         self._see_written(optimizer, version)
 
     def _see_written(self, optimizer: torch.optim.Optimizer, version: int) -> None:

@@ -279,6 +279,42 @@ def test_gradients_gathered_task_by_task_are_right(data_directory: Path, after: 
     assert told(data_directory) == {}
 
 
+@pytest.mark.parametrize("learns", [False, True])
+def test_gradients_handed_on_in_chunks_are_right(data_directory: Path, learns: bool) -> None:
+    """Gradients of a scaled loss that the loop passes on chunk by chunk, as GradCache does, get no lint."""
+    model, optimizer, scaler = small()
+    temperature = nn.Parameter(torch.ones(()))
+    optimizer.add_param_group({"params": [temperature]})
+    for _ in range(UPDATES):
+        optimizer.zero_grad()
+        chunks = torch.randn(16, 4).split(4)
+        with torch.no_grad():
+            outputs = torch.cat([model(each) for each in chunks])
+        outputs.requires_grad_()
+        scaler.scale((outputs * (temperature if learns else 2.0)).square().mean()).backward()
+        assert outputs.grad is not None
+        for chunk, gradient in zip(chunks, outputs.grad.split(4), strict=True):
+            (model(chunk) * gradient).sum().backward()
+        finish(scaler, optimizer)
+    assert told(data_directory) == {}
+
+
+def test_an_unscaled_loss_beside_a_penalty_on_inputs_is_told(data_directory: Path) -> None:
+    """A GAN whose generator's loss is not scaled gets the lint, though the other loss depends on inputs too."""
+    first, first_optimizer, scaler = small()
+    second = nn.Linear(1, 4)
+    second_optimizer = SGD(second.parameters(), lr=0.01)
+    for _ in range(UPDATES):
+        first_optimizer.zero_grad()
+        inputs = second(torch.randn(16, 1)).detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(first(inputs).sum(), inputs, create_graph=True)
+        scaler.scale(first(inputs).mean() + gradient.square().mean()).backward()
+        second_optimizer.zero_grad()
+        first(second(torch.randn(16, 1))).cos().mean().backward()
+        finish(scaler, first_optimizer, second_optimizer)
+    assert told(data_directory) == {"scaler": {"unscaled_loss"}}
+
+
 def test_a_gradient_in_reused_memory_is_another_one() -> None:
     """A gradient at the address of a freed one does not count as the same gradient."""
     place = np.zeros(8, np.float32)
