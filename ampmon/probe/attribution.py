@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
 
 from ampmon import wire
 from ampmon.numerics.histogram import Statistics
@@ -84,12 +85,22 @@ def keep(losses: list[Kept], outputs: Any) -> None:
         small = outputs.numel() <= ELEMENTS_MAX and len(losses) < ELEMENTS_MAX
         # Detached, because a graph may hold much memory until the update.
         plain = local_elements(outputs) if small else outputs
-        losses.append(plain if small and type(plain).__torch_dispatch__ is _PLAIN else None)
+        readable = type(plain).__torch_dispatch__ is _PLAIN and not _is_batch(plain)
+        losses.append(plain if small and readable else None)
     elif isinstance(outputs, (list, tuple)):
         for each in outputs:
             keep(losses, each)
     else:
         losses.append(None)
+
+
+def _is_batch(loss: torch.Tensor) -> bool:
+    """Whether it stands for a batch of losses within `vmap`. Once that returns, no function takes it."""
+    while is_functorch_wrapped_tensor(loss):
+        if is_batchedtensor(loss):
+            return True
+        loss = get_unwrapped(loss)
+    return False
 
 
 class LossCopy:

@@ -141,6 +141,28 @@ def test_what_cannot_be_looked_at_is_not_known(data_directory: Path) -> None:
     assert told(data_directory) == [None]
 
 
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_loss_within_a_transform_is_told_unless_it_is_batched(
+    data_directory: Path, *, batched: bool, fused: bool
+) -> None:
+    """A loss scaled within `torch.func.grad` has a state, one within `vmap` has none, and neither is an error."""
+    loop = Loop(fused=fused)
+
+    def scaled(weight: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = loop.scaler.scale(weight.square().sum())
+        return loss
+
+    way = torch.func.grad(scaled)
+    rows = torch.ones(3, 2).to(PLACE) if batched else torch.ones(2).to(PLACE)
+    for _ in range(STEADY):
+        (torch.func.vmap(way) if batched else way)(rows)
+        loop.update()
+    assert loop.scaler.monitor is not None
+    assert loop.scaler.monitor.errors == 0
+    assert told(data_directory) == [None if batched else "finite"] * STEADY
+
+
 class Keeping(torch.autograd.Function):
     """Keeps a tensor in its context, as many user functions do; no backward pass frees it."""
 
