@@ -178,6 +178,13 @@ def test_a_loss_that_is_not_finite_is_beyond_any_scale(cause, origin, why, fix):
     assert "set_detect_anomaly" not in finding.fix
 
 
+@pytest.mark.parametrize(("scale", "rule"), [(0.5, "nan_not_overflow"), (None, "skip_rate")])
+def test_a_scale_that_is_not_finite_does_not_count_as_a_small_one(scale, rule):
+    """NaN at a finite loss is no overflow at a scale of at most 1, which inf and NaN, stored as null, are not."""
+    run = _told(trained(_spikes(50), 600, cause="nan", policy=NEVER), loss="finite", scale=scale)
+    assert [each.rule for each in found(run)] == [rule]
+
+
 @pytest.mark.parametrize(
     ("least", "loss", "ranks", "rule"),
     [

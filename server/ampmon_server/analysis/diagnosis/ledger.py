@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -55,8 +56,9 @@ class _Sizes:
 class SkippedUpdate:
     """A skipped update. ``causes`` are inf and nan, as far as they were seen. ``first`` is the first culprit.
 
-    ``loss`` is the worst state on any rank, and ``scale`` is the scale in force. ``everywhere`` says that every
-    parameter of the optimizers that skipped was a culprit, as far as `_Sizes` can tell. Then ``first`` means nothing.
+    ``loss`` is the worst state on any rank. ``scale`` is the scale in force; if it was not finite, infinity.
+    ``everywhere`` says that every parameter of the optimizers that skipped was a culprit, as far as `_Sizes` can tell.
+    Then ``first`` means nothing.
     """
 
     step: int
@@ -108,7 +110,7 @@ def _update(step: int, rows: Iterable[Skip], sizes: _Sizes) -> SkippedUpdate:
         origin=origins[0].origin if origins else None,
         module=next((row.origin_module for row in origins if row.origin_module), None),
         loss=loss,
-        scale=rows[0].scale or 0.0,
+        scale=math.inf if rows[0].scale is None else rows[0].scale,
     )
 
 
