@@ -38,8 +38,8 @@ class _GradientHistory:
     """The gradient's version after the newest pass."""
     memory: StorageWeakRef | None = None
     """The gradient's memory after the newest pass. Its address proves nothing, because another may get it."""
-    weights: int | None = None
-    """The parameter's version at the first pass."""
+    weights: tuple[int, StorageWeakRef | None] | None = None
+    """The parameter's version and memory at the first pass. A write through ``.data`` may change only the memory."""
     whole: bool = True
     """Whether the weights were the same in all passes."""
     scalings: int = 0
@@ -140,12 +140,13 @@ class GradientWatcher:
         now = self._now
         gradient = parameter.grad
         now.memory = _memory(gradient)
+        weights = parameter._version, _memory(parameter)
         if now.passes == 1:
-            now.weights = parameter._version
+            now.weights = weights
             self._clearing.passed(gradient)
         if self._clipping.is_written:
             self._dividing.passed(gradient)
-        now.whole = now.whole and now.weights == parameter._version
+        now.whole = now.whole and now.weights == weights
         own, again = self._losses.reaching(id(self))
         now.again |= again
         now.late |= now.stepped and own
@@ -316,9 +317,9 @@ class GradientWatcher:
         return sizes
 
 
-def _memory(gradient: torch.Tensor | None) -> StorageWeakRef | None:
-    """Identify a gradient's memory. A weak reference to the tensor would keep torch from swapping it."""
-    return StorageWeakRef(gradient.untyped_storage()) if gradient is not None else None
+def _memory(tensor: torch.Tensor | None) -> StorageWeakRef | None:
+    """Identify a tensor's memory. A weak reference to the tensor would keep torch from swapping it."""
+    return StorageWeakRef(tensor.untyped_storage()) if tensor is not None else None
 
 
 def watchable(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:

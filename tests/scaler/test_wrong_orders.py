@@ -337,8 +337,12 @@ def test_gradients_of_zero_that_are_clipped_between_passes_are_right(data_direct
     assert told(data_directory) == {}
 
 
-def test_weights_moved_between_passes_are_right(data_directory: Path) -> None:
-    """A method that climbs before it descends, and clears the gradients of the climb, gets no lint."""
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_weights_moved_between_passes_are_right(data_directory: Path, *, exchanged: bool) -> None:
+    """A method that climbs before it descends, and clears the gradients of the climb, gets no lint.
+
+    It may write into the weights, as SAM does, or give them other memory, as AWP does.
+    """
     model, optimizer, scaler = small()
     for _ in range(UPDATES):
         inputs, steps = torch.randn(16, 4), []
@@ -346,7 +350,10 @@ def test_weights_moved_between_passes_are_right(data_directory: Path) -> None:
         with torch.no_grad():
             for parameter in model.parameters():
                 steps.append(parameter.grad / scaler.get_scale())
-                parameter.add_(steps[-1])
+                if exchanged:
+                    parameter.data = parameter + steps[-1]
+                else:
+                    parameter.add_(steps[-1])
         optimizer.zero_grad()
         scaler.scale(model(inputs).square().mean()).backward()
         with torch.no_grad():
