@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -93,9 +93,14 @@ class Losses:
         self._count = self._begun = 0
         return self._unpassed == ENOUGH
 
-    def bare(self) -> bool:
-        """Whether the running backward pass began in no scaled loss. False while a graph is captured."""
-        return not (_running or self._by_hand or capturing())
+    def bare(self, *, own: bool) -> Literal["unscaled", "other"] | None:
+        """Whether the running pass, unless it is ``own``, began in an unscaled loss or in another scaler's.
+
+        None for an own pass, and while that is unknown, as during the capture of a graph.
+        """
+        if own or self._by_hand or capturing():
+            return None
+        return "other" if _running else "unscaled"
 
 
 class _Begin:

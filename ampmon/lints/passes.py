@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -13,7 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from ampmon.lints.gradient_checks import Clearing, Clipping, HandUnscaling
 from ampmon.lints.losses import Losses, leaves_of
 from ampmon.lints.optimizers import Steps, parameters_of
-from ampmon.lints.reporter import ENOUGH, LintReporter
+from ampmon.lints.reporter import BARE, ENOUGH, LintReporter
 from ampmon.probe.gradients import MEASURED, is_hookable, plain_gradients
 from ampmon.probe.hooks import WeakHook, forget_hooks
 from ampmon.probe.ring import Readback
@@ -51,7 +51,9 @@ class _GradientHistory:
     scaled: int = 0
     """Passes of scaled losses."""
     bare: tuple[int, int] | None = None
-    """Passes and version after the newest pass of an unscaled loss."""
+    """Passes and version after the newest pass of a loss that this scaler did not scale."""
+    bare_loss: Literal["unscaled", "other"] = "unscaled"
+    """Whether another scaler did."""
     unscaled: int | None = None
     """Passes of scaled losses when `unscale_` was called."""
     divided: tuple[int, int | None] | None = None
@@ -108,7 +110,7 @@ class GradientWatcher:
         self._dropped = False
         """Whether a pass followed the step in the last update. False with several optimizers."""
         self._unscaled = 0
-        """Updates whose step used the gradient of an unscaled loss. The first starts the search for inputs."""
+        """Updates whose step used the gradient of such a pass. The first starts the search for inputs."""
         self._repeats = self._lost = 0
         """Consecutive updates with a loss that came twice, and with a late pass whose gradients were cleared."""
         self.autocast = False
@@ -150,8 +152,9 @@ class GradientWatcher:
         own, again = self._losses.reaching(id(self))
         now.again |= again
         now.late |= now.stepped and own
-        if (self._sure or self._updates) and self._losses.bare():
-            now.bare = now.passes, now.version or 0
+        bare = self._losses.bare(own=own) if self._sure or self._updates else None
+        if bare is not None:
+            now.bare, now.bare_loss = (now.passes, now.version or 0), bare
         else:
             now.scaled += 1
 
@@ -222,7 +225,7 @@ class GradientWatcher:
         if bare and not now.hands_on:
             self._unscaled += 1
             if self._unscaled > 1:
-                self._reporter.say("unscaled_loss")
+                self._reporter.say("unscaled_loss", **BARE[now.bare_loss])
         self._see_written(optimizer, version)
 
     def _see_written(self, optimizer: torch.optim.Optimizer, version: int) -> None:

@@ -69,10 +69,9 @@ LINTS: dict[str, Lint] = {
     ),
     "unscaled_loss": Lint(
         "critical",
-        "A backward pass starts from an unscaled loss",
-        "The scaler divides all gradients by the scale, including those of a loss without `scale()`. These become far "
-        "too small, and small gradients become zero in fp16.",
-        "scaler.scale(loss).backward()  # not loss.backward()",
+        "A backward pass starts from {loss}",
+        "{why}",
+        "scaler.scale(loss).backward()  # {hint}",
     ),
     "scaled_twice": Lint(
         "critical",
@@ -251,6 +250,20 @@ UPDATED = {
     "title": "`update()` is called without `step()`",
     "why": 'torch stops there: "No inf checks were recorded prior to update." Either the optimizer is stepped without '
     "the scaler, or `update()` is also called for micro-batches without a step.",
+}
+BARE = {
+    "unscaled": {
+        "loss": "an unscaled loss",
+        "why": "The scaler divides all gradients by the scale, including those of a loss without `scale()`. These "
+        "become far too small, and small gradients become zero in fp16.",
+        "hint": "not loss.backward()",
+    },
+    "other": {
+        "loss": "a loss that another scaler scaled",
+        "why": "The scaler that steps the optimizer divides its gradients by its own scale. Where the two scales "
+        "differ, the step is too large or too small by their ratio.",
+        "hint": "with the scaler that steps the optimizer",
+    },
 }
 NAMED_MAX = 64
 ENOUGH = 3

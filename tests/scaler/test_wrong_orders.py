@@ -315,6 +315,24 @@ def test_an_unscaled_loss_beside_a_penalty_on_inputs_is_told(data_directory: Pat
     assert told(data_directory) == {"scaler": {"unscaled_loss"}}
 
 
+def test_a_loss_of_another_scaler_is_told(data_directory: Path) -> None:
+    """A GAN that scales each loss with the other model's scaler gets the lint for both, with the reason."""
+    model, optimizer, scaler = small(name="one")
+    other_model, other_optimizer, other_scaler = small(scale=32.0, name="other")
+    for _ in range(UPDATES):
+        optimizer.zero_grad()
+        other_optimizer.zero_grad()
+        other_scaler.scale(model(torch.randn(16, 4)).square().mean()).backward()
+        scaler.scale(other_model(torch.randn(16, 4)).square().mean()).backward()
+        finish(scaler, optimizer)
+        finish(other_scaler, other_optimizer)
+    lints = [lint for each in recordings(data_directory) for lint in each.events("lint")]
+    assert {(lint.stream, lint.detail["title"]) for lint in lints} == {
+        (each, "A backward pass starts from a loss that another scaler scaled")
+        for each in ("one", "other")
+    }
+
+
 def test_a_gradient_in_reused_memory_is_another_one() -> None:
     """A gradient at the address of a freed one does not count as the same gradient."""
     place = np.zeros(8, np.float32)
