@@ -44,8 +44,11 @@ def say_once(words: str) -> None:
 
 
 def _fail(error: Exception) -> None:
-    signals = sys.modules.get("ampmon.system.signals")
-    if signals is not None:
+    try:
+        from ampmon.system import signals
+    except Exception:  # ampmon is missing or broken, as the line below says
+        pass
+    else:
         signals.let_through(error)
     words = f"{type(error).__name__}: {error}"
     if isinstance(error, ModuleNotFoundError):

@@ -317,6 +317,30 @@ def test_whatever_is_wrong_the_script_runs(tmp_path: Path, trouble: str) -> None
     assert json.loads(done.stdout) == ran(LOOP, watched=False)
 
 
+def test_a_signal_at_the_first_scale_reaches_the_script() -> None:
+    """An exception that a signal handler raises while ampmon is imported for the first `scale()` is passed on."""
+    done = scripts.run(
+        "-c",
+        BROKEN
+        + TRAINING
+        + """
+import signal
+class Preempted(Exception): pass
+def handler(number, frame): raise Preempted
+signal.signal(signal.SIGUSR1, handler)
+class Arrives:
+    def find_spec(self, name, path=None, target=None):
+        if name == "ampmon.client.scaler": signal.raise_signal(signal.SIGUSR1)
+sys.meta_path.insert(0, Arrives())
+try:
+    train(GradScaler("cpu"), Net())
+except Preempted:
+    print("preempted")
+""",
+    )
+    assert done.stdout.split() == ["preempted"]
+
+
 OPTIMIZER = (
     "import warnings; warnings.simplefilter('ignore')\ntorch.optim.SGD(Net().parameters())\n"
 )
