@@ -85,8 +85,10 @@ def keep(losses: list[Kept], outputs: Any) -> None:
         small = outputs.numel() <= ELEMENTS_MAX and len(losses) < ELEMENTS_MAX
         # Detached, because a graph may hold much memory until the update.
         plain = local_elements(outputs) if small else outputs
-        readable = type(plain).__torch_dispatch__ is _PLAIN and not _is_batch(plain)
-        losses.append(plain if small and readable else None)
+        readable = small and type(plain).__torch_dispatch__ is _PLAIN
+        if readable and is_functorch_wrapped_tensor(plain):
+            readable = not _is_batch(plain)
+        losses.append(plain if readable else None)
     elif isinstance(outputs, (list, tuple)):
         for each in outputs:
             keep(losses, each)
