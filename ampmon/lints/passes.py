@@ -163,13 +163,12 @@ class GradientWatcher:
         now = self._now
         if not now.passes:
             self._see_whether_filled()
-            return
-        if now.unscaled is not None:
+        if not now.scaled or now.unscaled is not None:
             return
         version, optimizer = _version(self._parameter()), self._optimizer()
         if version is None:
             now.gone = True
-        elif version != now.version and optimizer is not None and now.passes == 1:
+        elif version != now.version and optimizer is not None and now.scaled == 1:
             now.between = self._measure(optimizer)
 
     def _see_whether_filled(self) -> None:

@@ -183,12 +183,15 @@ def test_a_gradient_penalty_is_right(data_directory: Path) -> None:
     assert told(data_directory) == {}
 
 
-@pytest.mark.parametrize("scalers", [1, 2])
+@pytest.mark.parametrize(("scalers", "passes"), [(1, 1), (2, 1), (2, 2)])
 @pytest.mark.parametrize("to_none", [True, False])
 def test_an_adversary_that_reaches_the_other_model_is_right(
-    data_directory: Path, scalers: int, to_none: bool
+    data_directory: Path, scalers: int, passes: int, to_none: bool
 ) -> None:
-    """A GAN, whose losses leave gradients in the other model that are cleared before its own loss, gets no lint."""
+    """A GAN, whose losses leave gradients in the other model that are cleared before its own loss, gets no lint.
+
+    It may add up the gradients of several passes.
+    """
     first, first_optimizer, first_scaler = small(name="first")
     second = nn.Linear(1, 4)
     second_optimizer = SGD(second.parameters(), lr=0.01)
@@ -197,10 +200,12 @@ def test_an_adversary_that_reaches_the_other_model_is_right(
     )
     for _ in range(UPDATES):
         first_optimizer.zero_grad(set_to_none=to_none)
-        first_scaler.scale(first(second(torch.randn(16, 1))).square().mean()).backward()
+        for _ in range(passes):
+            first_scaler.scale(first(second(torch.randn(16, 1))).square().mean()).backward()
         first_scaler.step(first_optimizer)
         second_optimizer.zero_grad(set_to_none=to_none)
-        second_scaler.scale(first(second(torch.randn(16, 1))).cos().mean()).backward()
+        for _ in range(passes):
+            second_scaler.scale(first(second(torch.randn(16, 1))).cos().mean()).backward()
         second_scaler.step(second_optimizer)
         for scaler in {id(each): each for each in (first_scaler, second_scaler)}.values():
             scaler.update()
