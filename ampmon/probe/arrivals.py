@@ -23,7 +23,7 @@ from ampmon.probe import eager, host
 from ampmon.probe.accelerator import capturing, current_stream, on
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gpu.loading import NotReady
-from ampmon.probe.gradients import MEASURED, is_hookable, local_elements
+from ampmon.probe.gradients import is_hookable, is_measurable, local_elements
 from ampmon.probe.hooks import WeakHook, forget_hooks, remove_hooks
 from ampmon.probe.ring import Readback
 from ampmon.probe.timing import Account, DeviceTimer, TimedSpan
@@ -268,9 +268,9 @@ class PassMeasurer:
         if gradient.layout is not torch.strided:  # a sparse sum keeps each pass's values
             return None
         elements = local_elements(gradient)
-        numel, device = elements.numel(), elements.device
-        if elements.dtype not in MEASURED or not numel or elements.is_meta:
+        if not is_measurable(elements):
             return None
+        numel, device = elements.numel(), elements.device
         number = next(self._numbers)
         key = device, elements.dtype, current_stream(device)
         tray = self._trays.setdefault(key, _ElementTray())

@@ -14,7 +14,7 @@ from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wr
 from ampmon import wire
 from ampmon.numerics.histogram import Statistics
 from ampmon.numerics.sampling_error import Ints
-from ampmon.probe.gradients import MEASURED, local_elements
+from ampmon.probe.gradients import MEASURED, PLAIN, local_elements
 from ampmon.probe.ring import Readback, ReadbackPart
 from ampmon.wire import Culprit
 
@@ -75,8 +75,6 @@ _TOGETHER_MAX = 8
 
 Kept: TypeAlias = torch.Tensor | weakref.ref[torch.Tensor] | None
 """None stands for a loss that was not kept."""
-_PLAIN = torch.Tensor.__torch_dispatch__
-"""The dispatch of tensors that hold their own values. Wrapper classes override it and define what values mean."""
 
 
 def keep(losses: list[Kept], outputs: Any) -> None:
@@ -85,7 +83,7 @@ def keep(losses: list[Kept], outputs: Any) -> None:
         small = outputs.numel() <= ELEMENTS_MAX and len(losses) < ELEMENTS_MAX
         # Detached, because a graph may hold much memory until the update.
         plain = local_elements(outputs) if small else outputs
-        readable = small and type(plain).__torch_dispatch__ is _PLAIN
+        readable = small and type(plain).__torch_dispatch__ is PLAIN
         if readable and is_functorch_wrapped_tensor(plain):
             readable = not _is_batch(plain)
         losses.append(plain if readable else None)

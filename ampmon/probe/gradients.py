@@ -12,21 +12,22 @@ from ampmon.numerics.sampling_error import RUN
 
 
 MEASURED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+PLAIN = torch.Tensor.__torch_dispatch__
+"""The dispatch of tensors that hold their own values. Wrapper classes override it and define what values mean."""
 
 
 def local_gradients(optimizer: torch.optim.Optimizer) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return each parameter that has a gradient, with its elements on this rank. No copy, sync or collective.
 
     A sparse gradient gives its uncoalesced values, so a row that occurs twice counts twice. Gradients without
-    floating-point values to measure are left out: complex ones, which torch refuses to unscale, and meta tensors.
+    floating-point values to measure are left out: complex ones, which torch refuses to unscale, meta tensors, and those
+    of a wrapper class.
     """
     with torch.no_grad():
         return [
             (parameter, elements)
             for parameter, gradient in _held(optimizer)
-            if (elements := _local(gradient)).dtype in MEASURED
-            and elements.numel()
-            and not elements.is_meta
+            if is_measurable(elements := _local(gradient))
         ]
 
 
@@ -82,6 +83,12 @@ def _local(tensor: Any) -> torch.Tensor:
         tensor = tensor.detach()
     elements: torch.Tensor = tensor._values() if tensor.layout is torch.sparse_coo else tensor
     return elements
+
+
+def is_measurable(elements: torch.Tensor) -> bool:
+    """Return whether these are values to measure, at least one."""
+    known = elements.dtype in MEASURED and not elements.is_meta and elements.numel() > 0
+    return known and type(elements).__torch_dispatch__ is PLAIN
 
 
 def is_distributed(tensor: torch.Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch.optim import SGD, AdamW, Optimizer
+from torch.testing._internal.two_tensor import TwoTensor
 
 import ampmon
 from older_torch import named
@@ -73,6 +75,30 @@ def test_dtypes_may_be_mixed(data_directory: Path) -> None:
         1: 4,
         2: 5,
     }
+
+
+@pytest.mark.parametrize("overflows", [False, True])
+def test_gradients_of_a_wrapper_class_are_left_out(
+    data_directory: Path, *, overflows: bool
+) -> None:
+    """A gradient that wraps other tensors is neither measured nor an error, and training goes on."""
+    weight = torch.nn.Parameter(TwoTensor(torch.ones(4), torch.ones(4)))
+    plain = torch.nn.Parameter(torch.ones(4))
+    optimizer = SGD([weight, plain], lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=64.0, monitor=EXACT)
+    for update in range(6):
+        optimizer.zero_grad()
+        for _ in range(2):
+            factor = math.inf if overflows and update == 3 else 1.0
+            for parameter in (weight, plain):
+                scaler.scale(parameter.sum() * factor).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert scaler.monitor is not None
+    assert scaler.monitor.errors == 0
+    recorded = recording(data_directory)
+    assert [len(by_name(recorded, update)) for update in range(1, 6)] == [1] * 5
+    assert [update.optimizers[0].skipped for update in recorded.updates].count(True) == overflows
 
 
 @pytest.mark.parametrize(
