@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
@@ -23,6 +23,8 @@ from ampmon.transport import BLAMES_THE_BATCH, Transport
 POLL_S = 0.02
 BROKEN_PAUSE_S = 1.0
 IDLE_S = 60.0
+LIVING_EVERY_S = 0.5
+"""How long the spools of running processes wait at most for another turn while many others have theirs."""
 _log = logging.getLogger(__name__)
 
 
@@ -112,15 +114,24 @@ class DestinationWorker:
             time.sleep(BROKEN_PAUSE_S)
             return False
 
-    def work(self) -> bool:
-        """Give every spool a turn. Return whether anything was sent. Blocks for the requests; does not raise."""
-        moved = False
+    def work(self, only: Container[tuple[UUID, int] | None] | None = None) -> bool:
+        """Give every spool a turn, or ``only`` those of some runs and ranks. Return whether anything was sent.
+
+        Blocks for the requests; does not raise.
+        """
+        moved, served_s = False, self._clock()
         earlier: dict[tuple[UUID, int], list[SpoolTurns]] = {}
         # Names sort by age. An attempt begins where the previous one ended, so the server needs all of that one first.
         for name, turns in sorted(self._spools.items()):
             if self._backoff.remaining_s() > 0:
                 return moved
+            if only is None and self._clock() - served_s >= LIVING_EVERY_S:
+                # Thousands of ended runs may be left, and somebody watches those that go on.
+                moved |= self.work(self._running())
+                served_s = self._clock()
             series = turns.delivery.series()
+            if (only is not None and series not in only) or self._spools.get(name) is not turns:
+                continue
             before = earlier.setdefault(series, []) if series is not None else []
             ended = next(filter(_is_over, before), None)
             if ended is not None and not turns.delivery.sent:
@@ -134,6 +145,11 @@ class DestinationWorker:
             if name in self._spools and not (due and turns.at_fault):
                 before.append(turns)
         return moved
+
+    def _running(self) -> set[tuple[UUID, int] | None]:
+        """The runs and ranks of which a process runs, as far as they are known."""
+        living = (each for each in self._deliveries() if each.live() and each.attended())
+        return {each.series() for each in living} - {None}
 
     def _turn(self, name: str, turns: SpoolTurns) -> bool:
         delivery = turns.delivery

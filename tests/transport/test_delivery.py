@@ -535,6 +535,45 @@ def test_a_resumed_run_waits_for_the_attempt_before_it(
     other.spool.close()
 
 
+def test_a_run_that_goes_on_waits_for_no_others_that_ended(
+    tmp_path: Path, server: MemoryTransport
+) -> None:
+    """While many ended runs are sent, a run begun meanwhile is soon sent, after the ended attempt that it resumes."""
+    clock = ManualClock()
+    ended = [Attempt(tmp_path, process=DEAD) for _ in range(20)]
+    killed = ended[-1]
+    destination = Destination.of(killed.options)
+    worker = DestinationWorker(destination, server, clock, gone=lambda name: None)
+
+    def meet(attempt: Attempt) -> None:
+        attempt.event()
+        described = Destination.read(attempt.spool.path)
+        assert described is not None
+        worker.add(SpoolDelivery(attempt.spool.path, described, server, clock))
+
+    resumed: list[Attempt] = []
+
+    def slow(_: wire.Record) -> bool:
+        clock.advance(0.1)
+        if not resumed:
+            resumed.append(Attempt(tmp_path, run=killed.run))
+            meet(resumed[0])
+        return False
+
+    server.refuse = slow
+    for attempt in ended:
+        meet(attempt)
+    while worker.work():
+        pass
+    order = [batch.attempt_id for batch in server.batches if batch.records]
+    assert order.index(killed.id) < order.index(resumed[0].id) < 12
+    assert sorted(order) == sorted(each.id for each in (*ended, *resumed))
+    assert spools(tmp_path) == [resumed[0].spool.path]
+    for attempt in ended:
+        attempt.spool.abandon()
+    resumed[0].spool.close()
+
+
 def test_an_attempt_that_just_died_arrives_whole_before_the_next(
     tmp_path: Path, server: MemoryTransport
 ) -> None:
