@@ -273,16 +273,20 @@ class CursorKeeper:
             self._move(chunk.end, corrupt=self.cursor.corrupt + chunk.corrupt)
 
     def set_aside(self, entry: SpoolEntry, reason: str) -> None:
-        """Move past a refused record. The file `rejected` keeps it with the reason, if it has room. Raises OSError."""
+        """Move past a refused record. The file `rejected` keeps it with the reason, if it has room. Raises OSError.
+
+        If it has no room for its first record, it keeps the reason alone.
+        """
         path, cursor = self._path / REJECTED, self.cursor
-        line = msgspec.json.encode(
-            {"time": time.time_ns() // 1000, "reason": reason, "record": entry.payload}
-        )
+        about = {"time": time.time_ns() // 1000, "reason": reason, "record": entry.payload}
+        line = msgspec.json.encode(about)
         fd = private.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         with open(fd, "ab", buffering=0) as file:
             before = file.seek(0, os.SEEK_END)
             full = before + len(line) >= self._rejected_bytes_max
-            if not full and file.write(line + b"\n") <= len(line):  # a full disk took a part
+            if full:
+                line = b"" if before else msgspec.json.encode(about | {"record": None})
+            if line and file.write(line + b"\n") <= len(line):  # a full disk took a part
                 file.truncate(before)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         if full and not cursor.discarded:

@@ -258,6 +258,23 @@ def test_rejected_records_fill_no_disk(
     attempt.spool.close()
 
 
+def test_of_a_rejected_record_that_is_too_large_to_keep_the_reason_is_kept(
+    tmp_path: Path, server: MemoryTransport
+) -> None:
+    """If already the first rejected record has no room in the file, the file holds its reason, and it is counted."""
+    attempt = Attempt(tmp_path)
+    environment = {"AMPMON_SPOOL_BYTES": str(SPOOL_BYTES_MIN)}
+    Destination.of(resolve(dir=tmp_path, environment=environment)).write(attempt.spool.path)
+    attempt.events(2, text="x" * (SPOOL_BYTES_MIN * 7 // 8))
+    server.refuse = lambda record: True
+    assert send(tmp_path, server).rejected == 2
+    (line,) = (attempt.spool.path / "rejected").read_bytes().splitlines()
+    kept = msgspec.json.decode(line, type=dict[str, Any])
+    assert (kept["reason"], kept["record"]) == ("a record is not acceptable", None)
+    assert Cursor.read(attempt.spool.path).discarded == 2
+    attempt.spool.close()
+
+
 def _set_aside_beyond_limit(directory: Path) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     server = MemoryTransport()
