@@ -240,6 +240,23 @@ def test_rejected_records_are_named_also_those_of_an_earlier_sender(
     )
 
 
+def test_without_a_home_directory_commands_need_only_the_named_one(
+    tmp_path: Path, server: RecordingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user without a home directory, as in a container, can use a named directory. Otherwise one line names it."""
+
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    left_behind(tmp_path, server.url)
+    monkeypatch.setattr(Path, "home", home)
+    monkeypatch.delenv("AMPMON_DIR", raising=False)
+    assert ampmon("sync", tmp_path).returncode == 0
+    nowhere = ampmon("sync")
+    assert nowhere.returncode == 2
+    assert nowhere.stderr.startswith("ampmon sync: there is no home directory: set AMPMON_DIR")
+
+
 def test_what_cannot_be_begun_is_said(tmp_path: Path) -> None:
     """A missing directory, one without spools and an invalid address each give exit code 2 and one line of error."""
     for arguments in (("nowhere",), (".",), (".", "--url", "localhost")):

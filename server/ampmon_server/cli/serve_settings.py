@@ -50,8 +50,9 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     opened(arguments.forward)
     behind = addresses(arguments.behind_proxy)
     people = arguments.user_project
+    directory = (arguments.data_dir or data_directory()).expanduser().absolute()
     return Settings(
-        data_directory=(arguments.data_dir or data_directory()).expanduser().absolute(),
+        data_directory=directory,
         database_url=arguments.database_url,
         token_file=arguments.token_file,
         host=arguments.host,
@@ -63,7 +64,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         tls_key=arguments.tls_key,
         behind_proxy=behind,
         user_header=user_header(arguments.trust_user_header, behind),
-        user_scopes=tuple(arguments.user_scope or Settings().user_scopes),
+        user_scopes=tuple(arguments.user_scope or Settings(data_directory=directory).user_scopes),
         user_projects=tuple(people) if people else None,
         base_path=base_path(arguments.base_path),
         allowed_origins=origins(arguments.allow_origin),

@@ -126,7 +126,7 @@ def _add_proxies(serve: argparse.ArgumentParser) -> None:
 
 
 def _add_limits(serve: argparse.ArgumentParser) -> None:
-    usual = Settings()
+    usual = Settings(data_directory=Path())  # the user may have no home directory
     says = "maximum requests per second of one token to a server process (%(default)g)"
     takes(serve, "--requests-per-second N", says, type=count, default=usual.requests_per_s)
     says = "maximum live pages of one token; twice as many over all tokens (%(default)d)"

@@ -68,10 +68,10 @@ class _Ways:
         to = partial(HttpTransport, url, route=route_to(url))
         if self._file is not None:
             return to(token=_held(self._file))
-        own = data_directory() / "token"
+        own = self._beside or data_directory() / "token"
         if url == self._known or url.startswith("http://"):
             token = self._token or destination.token
-            return to(token=token, token_file=self._beside or own)
+            return to(token=token, token_file=own)
         if self._token or (self._beside is None and own.exists()):
             self.kept_from.add(url)
         return to(token=destination.token, token_file=self._beside)
