@@ -251,9 +251,10 @@ def _acknowledgement(answer: bytes) -> wire.Ack:
 
 def _failure(status: int, answer: bytes, retry_after: str | None) -> Exception:
     problem = problem_in(answer)
-    stranger = status in BLAMES_THE_BATCH - {TOO_LARGE} and problem.get("status") != status
+    ours = problem.get("status") == status
+    stranger = status in BLAMES_THE_BATCH - {TOO_LARGE} and not ours
     if status in _TRANSIENT or status >= 500 or 200 < status < 300 or stranger:
-        why = NOT_ACCEPTED if status == 401 else f"HTTP {status}"
+        why = NOT_ACCEPTED if status == 401 else f"HTTP {status}{_detail(problem) if ours else ''}"
         return Unreachable(why + ", not from an ampmon server" * stranger, _seconds(retry_after))
     if status == 409:
         return HeaderMissing("the server lacks a header")

@@ -92,6 +92,17 @@ def test_large_batches_are_compressed(
     assert len(server.store.records(ATTEMPT)) == 1000
 
 
+def test_the_reason_of_a_busy_server_is_told(
+    server: RecordingServer, transport: HttpTransport
+) -> None:
+    """If a server cannot store a batch, its reason is quoted, such as a full disk. A gateway's page is not."""
+    server.planned.extend([(503, {}), (503, {"Server": "a gateway"})])
+    for says in ("HTTP 503: as planned", "HTTP 503"):
+        with pytest.raises(Unreachable) as raised:
+            transport.send(batch(), 1)
+        assert str(raised.value) == says
+
+
 @pytest.mark.parametrize("status", [401, 408, 425, 429, 500, 502, 503, 504, 206])
 def test_transient_answers_are_worth_trying_again(
     server: RecordingServer, transport: HttpTransport, status: int
