@@ -344,7 +344,9 @@ def test_what_comes_in_is_the_tokens(holding: Client, store: Store) -> None:
         answers.append(sent(known, trainer.batch(trainer.updates(1))))
 
     assert [each.status_code for each in answers] == [200, 404]
-    assert "of this token's owner and projects" in answers[1].json()["detail"]
+    detail = answers[1].json()["detail"]
+    assert "of this token's owner and projects" in detail
+    assert "set AMPMON_PROJECT" in detail
     (run,) = store.runs().rows
     assert (run.owner, run.project) == ("grace", "vision")
 

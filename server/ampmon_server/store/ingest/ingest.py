@@ -127,7 +127,10 @@ def _check(state: RunState, batch: wire.Batch, sender: Sender) -> None:
     or project left to check.
     """
     if not sender.may_write(state):
-        raise NotFound(f"There is no run {batch.run_id} of this token's owner and projects.")
+        raise NotFound(
+            f"There is no run {batch.run_id} of this token's owner and projects. For a new run, set AMPMON_PROJECT to "
+            "one of those projects."
+        )
 
 
 def _store(
