@@ -136,9 +136,9 @@ def test_a_full_disk_is_a_503(server: Server) -> None:
 
 
 def test_a_database_that_lets_nobody_in_is_a_503(
-    postgres: Postgres, migrated: str, tmp_path: Path
+    postgres: Postgres, migrated: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Batches get 503 while PostgreSQL has no free connection or is read-only.
+    """Batches get 503 while PostgreSQL has no free connection or is read-only, and the log says why each time.
 
     No answer names the database's location, and unauthenticated clients do not learn the cause.
     """
@@ -183,6 +183,7 @@ def test_a_database_that_lets_nobody_in_is_a_503(
         postgres.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = off")
         app.state.service.store._engine.dispose()
         assert (exhausted, read_only) == ({503}, 503)
+        assert caplog.text.count("503: The database cannot be used now: ") == 3
         assert (post(), post(), post_of_a_stranger()) == (200, 200, 401)
         assert client.get(f"/api/v1/runs/{trainer.run_id}").json()["updates"] == 5
     postgres.drop(url)

@@ -67,7 +67,7 @@ def test_without_psycopg_the_way_to_it_is_named(
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """If nothing listens, the error names database, host and port, and says to check them."""
+    """If nothing listens, the error says so, names database, host and port, and says to check them."""
     port = free_port()
     for url in (
         f"postgresql+psycopg://ada:{SECRET}@127.0.0.1:{port}/runs",
@@ -75,7 +75,7 @@ def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     ):
         line = refusal(url, tmp_path)
         assert f"database 'runs' on 127.0.0.1:{port} cannot be used" in line
-        assert "check host and port" in line
+        assert "failed: Connection refused): check host and port" in line
 
 
 def test_a_database_that_is_missing_is_named(postgres: Postgres, tmp_path: Path) -> None:
@@ -92,7 +92,9 @@ def test_a_user_who_may_not_is_told_what_to_ask_for(
     postgres.execute(f"CREATE ROLE {STRANGER} LOGIN PASSWORD 'another'")
     guest, stranger = (make_url(empty_database).set(username=name) for name in ("guest", STRANGER))
 
-    assert 'GRANT CREATE ON SCHEMA public TO "guest"' in refusal(guest.render_as_string(), tmp_path)
+    line = refusal(guest.render_as_string(), tmp_path)
+    assert "(permission denied for schema public): " in line
+    assert 'GRANT CREATE ON SCHEMA public TO "guest"' in line
     wrong = stranger.set(password=SECRET).render_as_string(hide_password=False)
     assert "PGPASSWORD or ~/.pgpass" in refusal(wrong, tmp_path)
 

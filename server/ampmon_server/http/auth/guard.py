@@ -118,7 +118,8 @@ class Guard:
             return None if scope["method"] == "GET" else _unless_own(scope, headers)
         try:
             return await self._unless_known(scope, headers, route)
-        except Busy:
+        except Busy as error:
+            scope.setdefault("state", {})["why"] = str(error)  # for the log
             detail = "Cannot check the token or session: the database is unavailable. Retry."
             return problem(503, detail, headers={"Retry-After": "1"})
         except TooManyAttempts as error:

@@ -165,7 +165,8 @@ def lift_timeouts(connection: Connection) -> None:
 
 def refusal(error: DBAPIError, url: URL) -> str:
     """Return one line on why a database could not be opened and what to do. Leaves out the password."""
-    reason = str(error.orig).strip().splitlines()[-1:] or [type(error.orig).__name__]
+    # Further lines are hints, other addresses, or the place in a statement.
+    reason = str(error.orig).strip().splitlines()[:1] or [type(error.orig).__name__]
     return f"{place(url)} cannot be used ({_without_secret(reason[0], url)}): {_remedy(error, url)}"
 
 
