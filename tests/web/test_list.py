@@ -121,6 +121,25 @@ def test_a_selected_run_that_is_deleted_elsewhere_holds_up_no_other(reader: Read
     expect(reader.page.get_by_role("toolbar", name="Selected runs")).to_be_hidden()
 
 
+def test_a_selected_run_that_is_renamed_elsewhere_has_its_new_name(reader: Reader) -> None:
+    """The dialogs name selected runs as the list does, also after somebody else renamed one."""
+    run = PostedRun(reader.server, "before", project="renamed")
+    run.updates(3)
+    reader.open("#/?project=renamed")
+    reader.wait("the run", lambda: names(reader) == ["before"])
+    reader.page.get_by_label("Select before").check()
+    reader.server.request("PATCH", f"/api/v1{run.path}", json={"name": "after"})
+    reader.wait("the new name", lambda: names(reader) == ["after"])
+    dialog = reader.page.get_by_role("dialog")
+    reader.page.get_by_role("button", name="Edit…").click()
+    expect(dialog.get_by_label("Name")).to_have_value("after")
+    reader.page.keyboard.press("Escape")
+    reader.page.get_by_role("button", name="Delete…").click()
+    expect(dialog).to_contain_text("after")
+    reader.page.keyboard.press("Escape")
+    reader.page.get_by_role("button", name="Clear").click()
+
+
 def test_a_selected_run_that_is_deleted_on_its_page_is_deselected(reader: Reader) -> None:
     """Back in the list, only the other run is selected and shown."""
     for name in ("stays", "goes"):

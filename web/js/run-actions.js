@@ -70,7 +70,7 @@ function ask(title, content, deed, answered) {
 
 /** The bar of what the reader can do with the selected runs: compare, rename and tag, archive, delete. */
 export class Actions {
-  /** @type {Map<string, Summary>} */
+  /** As the list shows them now. @type {Map<string, Summary>} */
   chosen = new Map();
   element = h("div", { class: "actions", role: "toolbar", "aria-label": "Selected runs", hidden: true });
 
@@ -105,9 +105,9 @@ export class Actions {
       html`
         <p role="status">${plural(runs.length, "run")} selected</p>
         <a class="button" href=${`#/compare?runs=${[...this.chosen.keys()].join(",")}`} ?hidden=${runs.length < 2 || runs.length > MOST}>Compare</a>
-        <button type="button" @click=${() => runs[0] && edit(runs[0], act)} ?hidden=${runs.length !== 1 || others > 0}>Edit…</button>
+        <button type="button" @click=${() => this.chosen.forEach((run) => edit(run, act))} ?hidden=${runs.length !== 1 || others > 0}>Edit…</button>
         <button type="button" @click=${() => act(archiving(!archived))} ?hidden=${others > 0}>${archived ? "Unarchive" : "Archive"}</button>
-        <button type="button" @click=${() => remove(runs, act)} ?hidden=${others > 0}>Delete…</button>
+        <button type="button" @click=${() => remove([...this.chosen.values()], act)} ?hidden=${others > 0}>Delete…</button>
         <button type="button" class="quiet" @click=${() => this.clear()}>Clear</button>
         <p class="why" role="alert">${why}</p>
       `,
@@ -135,7 +135,6 @@ export class Actions {
 
 /** Say how many of the chosen runs the reader may not change. @type {(others: number, chosen: number) => string} */
 function refusalWords(others, chosen) {
-  if (others === 0) return "";
   const which = chosen === 1 ? "this run" : others === chosen ? "these runs" : `${others} of these runs`;
-  return `You cannot change ${which}: only the owner or an admin can.`;
+  return others ? `You cannot change ${which}: only the owner or an admin can.` : "";
 }
