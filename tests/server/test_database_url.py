@@ -155,3 +155,15 @@ def test_an_upgrade_that_cannot_be_says_why(
     assert (code, told.out) == (2, "")
     assert told.err.startswith("ampmon db upgrade: Another ampmon serve uses")
     assert main(["db", "upgrade", "--data-dir", str(settings.data_directory)]) == 0
+
+
+@pytest.mark.parametrize("command", ["upgrade", "prune --yes --rewrite"])
+def test_a_command_on_a_missing_database_creates_none(
+    command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """In a mistyped data directory, or without --database-url, a command says that there is no database."""
+    code = main(["db", *command.split(), "--data-dir", str(tmp_path / "typo")])
+
+    assert code == 2
+    assert "There is no database at" in capsys.readouterr().err
+    assert not (tmp_path / "typo").exists()

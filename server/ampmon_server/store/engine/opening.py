@@ -79,13 +79,11 @@ def open_to_read(settings: Settings, *, alone: bool = False) -> Opened:
     With ``alone``, open it as a server does. Raises Unusable if it does not exist or does not have this version's
     schema.
     """
+    url = url_of(settings)
+    _check_exists(url)
     if alone:
         return open_database(settings)
-    url = url_of(settings)
     opened = Opened(_named(url), engine.open_engine(url), None, None)
-    # To connect would create an empty file.
-    if _is_sqlite(url) and not Path(url.database or "").exists():
-        raise Unusable(f"There is no database at {opened.name}: name another --data-dir")
     try:
         with engine.reading(opened.engine) as connection:
             stands = migrations.schema(connection)
@@ -114,11 +112,20 @@ def upgrade(settings: Settings) -> Upgrade:
 
     Locks an SQLite file until the end. On PostgreSQL, stop all servers first; a running upgrade is waited for.
     """
+    _check_exists(url_of(settings))
     with (
         closing(open_database(settings, upgrading=True)) as opened,
         engine.reading(opened.engine) as connection,
     ):
         return Upgrade(opened.name, opened.before, migrations.schema(connection).revision)
+
+
+def _check_exists(url: URL) -> None:
+    """Raise Unusable if there is no SQLite file. Opening it would create one, as in a mistyped directory."""
+    if _is_sqlite(url) and not Path(url.database or "").exists():
+        raise Unusable(
+            f"There is no database at {_named(url)}: name another --data-dir, or a --database-url"
+        )
 
 
 def _set_up(database: Engine, url: URL, *, alone: bool) -> Schema:
