@@ -1,8 +1,8 @@
 """Decodes a request body into a batch, at a cost that is limited before anything is built. No torch, no I/O.
 
 A few bytes may stand for a large object: an empty list is one byte of msgpack and 64 of memory. So headers and records
-are taken out still encoded, and built one at a time until the batch has its limit of nodes. Unknown fields are skipped
-and never built.
+of a large body are taken out still encoded, and built one at a time until the batch has its limit of nodes. A small
+body cannot reach that limit, and is decoded at once in half the time. Unknown fields are skipped and never built.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ _Decoder: TypeAlias = msgspec.json.Decoder[T] | msgspec.msgpack.Decoder[T]
 
 
 def _decoders(module: Any) -> tuple[Any, ...]:
-    return tuple(map(module.Decoder, (_Version, wire.RawBatch, _Free, wire.Header, wire.Record)))
+    kinds = (_Version, wire.Batch, wire.RawBatch, _Free, wire.Header, wire.Record)
+    return tuple(map(module.Decoder, kinds))
 
 
 _MSGPACK, _JSON = _decoders(msgspec.msgpack), _decoders(msgspec.json)
@@ -63,7 +64,12 @@ def decode_batch(body: bytes, *, json: bool = False) -> wire.Batch:
     bytes that cannot be decoded. Reports an unsupported version before any other error, because the rest need not fit
     this schema.
     """
-    version, encoded, free, header, record = _JSON if json else _MSGPACK
+    version, whole, encoded, free, header, record = _JSON if json else _MSGPACK
+    # A node takes at least one byte, so a body that is this small exceeds neither limit.
+    if len(body) <= min(NODES_MAX, wire.FREE_BYTES_MAX):
+        small = _at_once(whole, body)
+        if small is not None:
+            return small
     # A list of JSON gives no length first, so its limit is checked only once all of it is built.
     if json and sum(map(body.count, (b",", b"[", b"{"))) > NODES_MAX:
         raise TooLarge("body", f"more than {NODES_MAX} values")
@@ -83,6 +89,18 @@ def decode_batch(body: bytes, *, json: bool = False) -> wire.Batch:
         ended=batch.ended,
         alive=batch.alive,
     )
+
+
+def _at_once(whole: _Decoder[wire.Batch], body: bytes) -> wire.Batch | None:
+    """The batch in a small body; None if anything is wrong with it, which decoding it part by part names."""
+    try:
+        batch = whole.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError):
+        return None
+    free = [each for each in (*batch.headers, *batch.records) if type(each) in _FREE]
+    if any(_nodes(each) > wire.FREE_NODES_MAX for each in free):
+        return None
+    return batch if batch.schema_version == wire.SCHEMA_VERSION else None
 
 
 def _check(version: int) -> None:

@@ -118,3 +118,12 @@ def test_every_list_of_a_batch_has_an_end() -> None:
         if getattr(field.type, "max_length", 0) is None and field.name not in free
     ]
     assert unbounded == []
+
+
+def test_a_small_batch_is_decoded_like_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body is decoded at once if it is small, and record by record otherwise, into the same batch."""
+    body = msgspec.msgpack.encode(document(lambda batch: batch.update(new=[1])))
+    small = decode_batch(body)
+    monkeypatch.setattr(wire, "FREE_BYTES_MAX", 2**8)
+    assert len(body) > 2**8
+    assert decode_batch(body) == small
