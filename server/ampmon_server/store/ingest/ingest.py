@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
 
@@ -95,7 +95,7 @@ def ingest(
     remembered = (remembered or Remembered()).at(state.version)
     attempt, new = attempts.resolve(connection, batch, state, now, remembered.attempts)
     _check(state, batch, sender)  # the first header of rank 0 may have changed the project
-    before = replace(state)
+    before = run_state.row_of(state)
     roster = Roster(connection, state, attempt, remembered)
     described = roster.introduce(batch, shares)
     acked, stored = _store(BatchWriter(connection, state, roster, attempt), shares, remembered)
@@ -112,7 +112,7 @@ def ingest(
     # A new attempt replaces the one before it on its rank, and with it that one's loss window.
     if reported or (new and state.window_ms is not None):
         state.window_ms, state.window_why = loss_window(connection, state.run_id)
-    changed = bool(new or described or stored or state != before)
+    changed = bool(new or described or stored or run_state.row_of(state) != before)
     if changed:
         state.advance(now)
         run_state.save(connection, state)

@@ -46,7 +46,8 @@ def pack(rows: Rows) -> bytes:
     """Pack rows: the differences from row to row in each field, split into byte planes and compressed."""
     # The bits of floats are taken for integers: a scale that holds has differences of zero.
     words = np.ascontiguousarray(rows.view("<i8").reshape(len(rows), -1).T)
-    differences = np.diff(words, axis=1, prepend=0)  # may overflow; `unpack` wraps it back
+    differences = words.copy()
+    differences[:, 1:] -= words[:, :-1]  # may overflow; `unpack` wraps it back
     zigzag = (differences << 1) ^ (differences >> 63)
     planes = zigzag.view(np.uint8).reshape(*words.shape, 8).swapaxes(1, 2)
     return VERSION + compress(planes.tobytes())
@@ -91,8 +92,10 @@ def merged(held: Rows, new: Rows, *, replace: bool = False) -> Rows:
 
 
 def _rises(rows: Rows) -> bool:
-    steps = np.diff(rows["step"])
-    return bool(((steps > 0) | ((steps == 0) & (np.diff(rows["attempt"]) > 0))).all())
+    step, attempt = rows["step"], rows["attempt"]
+    later = step[1:] > step[:-1]
+    again = (step[1:] == step[:-1]) & (attempt[1:] > attempt[:-1])
+    return bool((later | again).all())
 
 
 def last_of_each_step(rows: Rows) -> Rows:
@@ -240,7 +243,7 @@ class PagedSeries:
 
 def _steps(rows: Rows) -> int:
     """Count the distinct steps of ordered rows."""
-    return len(rows) and 1 + int(np.count_nonzero(np.diff(rows["step"])))
+    return len(starts_of(rows["step"]))
 
 
 @lru_cache

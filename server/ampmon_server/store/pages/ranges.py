@@ -13,6 +13,10 @@ Range: TypeAlias = tuple[int, int]
 
 def from_numbers(numbers: Sequence[int]) -> list[Range]:
     """The ranges that hold ``numbers``, given in any order."""
+    if numbers and numbers[-1] - numbers[0] + 1 == len(numbers):
+        first, last = numbers[0], numbers[-1]
+        if list(numbers) == list(range(first, last + 1)):  # nearly always, and numpy takes longer
+            return [(first, last)]
     held = np.unique(np.array(numbers, np.int64))
     apart = np.diff(held) > 1
     firsts = held[np.append(True, apart)[: len(held)]]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -136,14 +137,19 @@ def _silence_us(update_us: float) -> int:
 SUMMARY_COLUMNS = tuple(column for column in runs.c if column.name != "findings")
 """Without findings, which may be long and appear in no list."""
 
-_NAMES = tuple(column.name for column in runs.columns)
-_LOCKING = select(runs).where(runs.c.run_id == bindparam("of")).with_for_update()
+_LOCKING = (
+    select(*(runs.c[each.name] for each in fields(RunState)))
+    .where(runs.c.run_id == bindparam("of"))
+    .with_for_update()
+)
+row_of: Callable[[RunState], tuple[Any, ...]] = attrgetter(*runs.columns.keys())
+"""Return the row of a run, in the order of the table's columns."""
 
 
 def lock(connection: Connection, run_id: UUID) -> RunState | None:
     """Lock and return the row of a run until the transaction ends; None for an unknown run."""
-    row = connection.execute(_LOCKING, {"of": run_id.bytes}).one_or_none()
-    return RunState(**row._mapping) if row else None
+    found = fetch(connection, _LOCKING, {"of": run_id.bytes})
+    return RunState(*found[0]) if found else None
 
 
 def begin(connection: Connection, header: wire.AttemptHeader, owner: str | None = None) -> RunState:
@@ -153,7 +159,7 @@ def begin(connection: Connection, header: wire.AttemptHeader, owner: str | None 
     """
     state = RunState.of(header, owner)
     # Waits for the commit of a server that creates the same run; the next statement then sees its row.
-    insert_rows(connection, runs, [_row(state)])
+    insert_rows(connection, runs, [row_of(state)])
     return lock(connection, header.run_id) or state
 
 
@@ -180,11 +186,7 @@ def increment_version(connection: Connection, run_id: UUID) -> None:
 
 def save(connection: Connection, state: RunState) -> None:
     """Write back the row of an existing run."""
-    insert_rows(connection, runs, [_row(state)], replace=True)
-
-
-def _row(state: RunState) -> tuple[Any, ...]:
-    return tuple(getattr(state, name) for name in _NAMES)
+    insert_rows(connection, runs, [row_of(state)], replace=True)
 
 
 _AT_ONCE = 1000
