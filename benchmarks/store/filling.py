@@ -127,9 +127,10 @@ class _Filling:
         roster.introduce(batch, {STREAM})
         stream = roster.mine(STREAM)
         self._put_updates(connection, stream)
-        self._put_samples(connection, attempt, stream)
+        newest = self._put_samples(connection, attempt, stream)
         scaler = scalers.find(connection, self.run_id, stream.number)
-        gradients.summarize(connection, state, attempt, stream, scaler)
+        if newest is not None:
+            gradients.summarize(connection, state, attempt, stream, scaler, newest)
         self._count(connection, state, stream, roster)
         if connection.dialect.name == "postgresql":  # as autovacuum does during normal ingest
             _unhurried(connection)
@@ -227,16 +228,20 @@ class _Filling:
         rows["value"] = 2 + 9 / (1 + steps / 1e4) + 0.1 * chance.standard_normal(len(steps))
         return rows
 
-    def _put_samples(self, connection: Connection, attempt: Attempt, stream: StreamSource) -> None:
-        parameter_rollups.add_names(connection, stream, attempt.number)
+    def _put_samples(
+        self, connection: Connection, attempt: Attempt, stream: StreamSource
+    ) -> bytes | None:
+        parameter_rollups.add_names(connection, stream)
+        newest = None
         chance = np.random.default_rng(2)
         steps = range(SAMPLED_EVERY, len(self._track), SAMPLED_EVERY)
         chunks = range(0, len(steps), _SAMPLES)
         for first in shown(chunks, f"{len(steps)} samples"):
             samples = [self._sample(step, chance) for step in steps[first : first + _SAMPLES]]
-            gradients.write(connection, attempt, stream, samples)
+            newest = gradients.write(connection, attempt, stream, samples)
             passed = [_through_modules(each) for each in samples[::MODULES_EVERY]]
             gradients.write_blocks(connection, module_blocks, attempt, stream, passed)
+        return newest
 
     def _sample(self, step: int, chance: np.random.Generator) -> Sample:
         varied = self._real.varied(chance)

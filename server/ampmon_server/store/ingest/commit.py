@@ -104,7 +104,7 @@ class BatchWriter:
         edges = before.edge, stream_edge
         change = Change(first, last, *edges, redone, sampled, sampled and begins)
         samples.note(self.connection, after, stream, self.attempt, change)
-        parameter_rollups.note(self.connection, after, stream.number, self.attempt.number, change)
+        parameter_rollups.note(self.connection, after, stream.number, change)
         passed = [
             rows.modules(update, share.activations[place], place)
             for place, update in placed
@@ -127,9 +127,9 @@ class BatchWriter:
         samples = [rows.sample(update, share.statistics[place], place) for place, update in taken]
         late = max(update.seq for _, update in taken) < held
         of = self.attempt, rows.stream
-        is_newest = gradients.write(self.connection, *of, samples, late=late)
-        if is_newest and self._is_present(rows.stream):
-            gradients.summarize(self.connection, self.state, *of, scaler)
+        newest = gradients.write(self.connection, *of, samples, late=late)
+        if newest is not None and self._is_present(rows.stream):
+            gradients.summarize(self.connection, self.state, *of, scaler, newest)
         return True
 
     def _resume(self, rows: RowMaker, first: wire.Update) -> None:

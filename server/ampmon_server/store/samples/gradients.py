@@ -50,8 +50,8 @@ def write(
     samples: Sequence[Sample],
     *,
     late: bool = False,
-) -> bool:
-    """Store samples, given in order of step, and keep the newest with the stream. Return whether it is among these.
+) -> bytes | None:
+    """Store samples, given in order of step, and keep the newest with the stream. Return it if it is among these.
 
     ``late``: later records of the attempt are stored already, and perhaps later samples.
     """
@@ -61,10 +61,10 @@ def write(
     )
     _write_totals(connection, (*stream.key, attempt.number), rows)
     if not attempt.newest or (late and _has_later(connection, stream, samples[-1].step)):
-        return False
+        return None
     newest = totals.row_to_bytes(rows)
     connection.execute(_KEEP_NEWEST, {**stream.bound, "newest": newest})
-    return True
+    return newest
 
 
 def _has_later(connection: Connection, stream: StreamSource, step: int) -> bool:
@@ -170,20 +170,24 @@ def _listing(table: Table) -> Select[Any]:
 
 
 def summarize(
-    connection: Connection, state: RunState, attempt: Attempt, stream: StreamSource, scaler: Scaler
+    connection: Connection,
+    state: RunState,
+    attempt: Attempt,
+    stream: StreamSource,
+    scaler: Scaler,
+    newest: bytes,
 ) -> None:
-    """Put the newest sample's fractions into the run's summary. Sharded samples wait until all shards have arrived."""
-    numbers = [stream.number]
+    """Put the ``newest`` sample's fractions into the run's summary. If it is sharded, wait for the other shards."""
+    rows = [newest]
     if stream.header.is_sharded:
         count = shards(connection, scaler)[attempt.number]
         numbers = [source.number for source in scaler.sampled[:count]]
-    rows = fetch(connection, _NEWEST, {"of": state.run_id, "numbers": numbers})
-    newest = [
-        totals.series(totals.row_from_bytes(row), exact=True) for (row,) in rows if row is not None
-    ]
-    if len(newest) < len(numbers):
-        return
-    on_grid = combine_shards(newest).on_grid
+        found = fetch(connection, _NEWEST, {"of": state.run_id, "numbers": numbers})
+        rows = [row for (row,) in found if row is not None]
+        if len(rows) < len(numbers):
+            return
+    shared = [totals.series(totals.row_from_bytes(row), exact=True) for row in rows]
+    on_grid = combine_shards(shared).on_grid
     if not on_grid.looked.any():
         return
     state.zero_fraction, _, state.subnormal_fraction = on_grid.shares()[0].tolist()

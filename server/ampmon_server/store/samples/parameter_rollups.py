@@ -36,7 +36,6 @@ from ampmon_server.store.streams.scalers import (
     newest_header,
     numel,
     packed_header,
-    parameters_of,
     unpack_parameters,
 )
 
@@ -216,10 +215,10 @@ def stream_samples(connection: Connection, source: StreamSource) -> StreamSample
     return StreamSamples(connection, source, names)
 
 
-def add_names(connection: Connection, source: StreamSource, attempt: int) -> StreamSamples:
-    """Store the names in an attempt's header. Return the stream's samples with all names."""
+def add_names(connection: Connection, source: StreamSource) -> StreamSamples:
+    """Store the names in the header of the stream that ingest set. Return its samples with all names."""
     held = stream_samples(connection, source)
-    more = parameters_of(connection, source, attempt)
+    more = unpack_parameters(source.header.parameters)
     names = dict.fromkeys((*held.names, *(each.name for each in more)))
     if len(names) == len(held.names):
         return held
@@ -229,21 +228,20 @@ def add_names(connection: Connection, source: StreamSource, attempt: int) -> Str
     return replace(held, names=tuple(names))
 
 
-def note(connection: Connection, scaler: Scaler, stream: int, attempt: int, change: Change) -> None:
+def note(connection: Connection, scaler: Scaler, stream: int, change: Change) -> None:
     """Rebuild the cells that a batch of updates has changed, if the heatmap shows this stream."""
     source = next((each for each in scaler.sampled if each.number == stream), None)
     if source is None or not source.sampled:
         return
     if change.begins:
         _drop_others(connection, scaler)
-    if change.sampled:
-        add_names(connection, source, attempt)
+    named = add_names(connection, source) if change.sampled else None
     changed = change.redone or change.sampled
     before = change.stream_edge
     if changed or source.edge > before:
         first, last = (change.first, change.last) if changed else (before, before)
-        series = stream_samples(connection, source).series
-        series.refresh(first, last, before)
+        named = named or stream_samples(connection, source)
+        named.series.refresh(first, last, before)
 
 
 def _drop_others(connection: Connection, scaler: Scaler) -> None:
