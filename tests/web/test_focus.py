@@ -38,6 +38,36 @@ def test_a_row_keeps_the_focus_when_one_above_it_goes(reader: Reader) -> None:
     expect(box).to_be_focused()
 
 
+def test_the_heading_of_a_page_that_is_opened_gets_the_focus(reader: Reader) -> None:
+    """A screen reader then says the page, as soon as it has its title. A reader who went on meanwhile is left alone.
+
+    So is the focus of the first page, which the browser says.
+    """
+    run = _listed(reader, "first")["first"]
+    heading = reader.page.locator("h1")
+    held = reader.hold(f"**{run.path}")
+    reader.page.get_by_role("link", name="first").press("Enter")
+    reader.wait("the call", lambda: held)
+    expect(heading).not_to_be_focused()
+    reader.let_go(held)
+    expect(heading).to_be_focused()
+    expect(heading).to_have_text("first")
+    reader.page.go_back()
+    expect(heading).to_have_text("Runs")
+    expect(heading).to_be_focused()
+    held = reader.hold(f"**{run.path}")
+    reader.page.go_forward()
+    reader.wait("the call", lambda: held)
+    reader.page.locator("#theme").focus()
+    reader.let_go(held)
+    expect(heading).to_have_text("first")
+    expect(reader.page.locator("#theme")).to_be_focused()
+    reader.page.unroute_all()
+    reader.page.reload()
+    expect(heading).to_have_text("first")
+    assert reader.ask("document.activeElement.tagName") == "BODY"
+
+
 def test_a_column_is_moved_by_keys_more_than_once(reader: Reader) -> None:
     """The button that moved a column keeps the focus, so its popup stays open."""
     _listed(reader, "one")

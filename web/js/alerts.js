@@ -98,7 +98,7 @@ export function hour(time) {
 /** The page of all alerts: firing and pending ones, failed and sent messages, and mutes, of all runs that the reader can see. */
 export class AlertsPage {
   title = "Alerts";
-  element = h("div", { class: "alerts-page" }, h("h1", {}, "Alerts"));
+  element = h("div", { class: "alerts-page" }, h("h1", { tabindex: -1 }, "Alerts"));
   #started = false;
   #setup = copyOf("alerts-setup");
   // A later refresh fetches again after an error.

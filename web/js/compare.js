@@ -100,7 +100,7 @@ export class Compare {
     const none = html`<p class="empty">Add runs here, or select two to twenty in <a href="#/">the list</a> to compare them.</p>`;
     render(
       html`
-        <header><h1>${this.title}</h1>${this.asked.length < MOST ? this.#adding() : nothing}</header>
+        <header><h1 tabindex="-1">${this.title}</h1>${this.asked.length < MOST ? this.#adding() : nothing}</header>
         ${notices(warnings.filter(Boolean))}
         <ul class="compared">${told?.runs.map((run, place) => this.#run(told, run, place))}</ul>
         ${this.runs.length > 1 ? [this.charts.element, ...tables] : none}

@@ -98,7 +98,7 @@ export class List {
   /** Why training processes that report here are refused. @type {string[]} */
   #refused = [];
   #readGroups = paced(() => this.#fetchGroups().catch(() => {}), GROUPS_MS);
-  #actions = new Actions(() => this.#scrolled());
+  actions = new Actions(() => this.#scrolled());
   /** @type {RunData<Sparkline>} */
   #scales = runData("/runs/scales", this);
   /** @type {RunData<Loss>} */
@@ -148,7 +148,7 @@ export class List {
     for (let place = first; place < after; place += 1) {
       const run = this.#at(place);
       const known = run && !seen.has(run.run_id);
-      rows.push(known ? { run, scale: this.#scales.of(run), loss: this.#losses.of(run), chosen: this.#actions.chosen.has(run.run_id) } : null);
+      rows.push(known ? { run, scale: this.#scales.of(run), loss: this.#losses.of(run), chosen: this.actions.chosen.has(run.run_id) } : null);
       seen.add(run?.run_id);
     }
     this.#table.draw(this.#total, first, rows);
@@ -165,11 +165,6 @@ export class List {
     this.#sorted();
     this.host.refresh.now();
     return true;
-  }
-
-  /** @param {Summary} run */
-  deselect(run) {
-    this.#actions.choose(run, false);
   }
 
   /** @param {number} place */
@@ -198,9 +193,9 @@ export class List {
     const list = { groups: this.#groups, total: this.#total, columns: this.#columns };
     renderForm(
       html`
-        <h1>Runs</h1>
+        <h1 tabindex="-1">Runs</h1>
         <div class="filters" role="search" ?hidden=${this.#total === 0 && bare}>${filterBar(this.given, list, (changed, typed) => this.#give(changed, typed))}</div>
-        ${this.#actions.element}
+        ${this.actions.element}
         ${notices(this.#refused.map((why) => `The server rejects the records of a training process: ${why} The process keeps them and retries.`))}
         ${this.#table.element}
         ${this.#firstRun}
@@ -235,7 +230,7 @@ export class List {
   /** @type {(id: string, chosen: boolean) => void} */
   #choose(id, chosen) {
     const run = [...this.#pages.values()].flat().find((each) => each.run_id === id);
-    if (run) this.#actions.choose(run, chosen);
+    if (run) this.actions.choose(run, chosen);
     this.tick();
   }
 

@@ -46,6 +46,8 @@ let list = null;
 let lastTick = Date.now();
 /** Where the reader was at this entry of the history, until when to scroll back there, and how far that went so far. */
 let [place, until, reached] = [0, 0, 0];
+/** What had the focus when another page was opened, until that has its title. @type {Element | null} */
+let left = null;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let scrolled;
 
@@ -79,6 +81,9 @@ function show({ title, element }) {
   if (!element.isConnected) content.replaceChildren(element);
   document.title = `${shortened(title, 60)} · ampmon`;
   sayState(live.connection);
+  // A screen reader says what has the focus. A reader who moved it meanwhile keeps it.
+  if (left === document.activeElement) element.querySelector("h1")?.focus({ preventScroll: true });
+  left = null;
 }
 
 function route() {
@@ -87,11 +92,14 @@ function route() {
   place = history.state ?? 0;
   until = place && performance.now() + RETURN_MS;
   if (page?.look(address)) return scrollToPlace();
+  const first = page === null;
   page?.close?.();
   // Browser buttons work while a dialog is open. Its subject is on the page that is left.
   for (const dialog of document.querySelectorAll("dialog.asking")) dialog.remove();
   page = open(address);
   show(page);
+  // The browser itself says the first page.
+  left = first ? null : document.activeElement;
   window.scrollTo(0, 0);
   scrollToPlace();
   live.follow(page.follows ?? []);
@@ -105,7 +113,7 @@ function open(address) {
     go: (next, typed) => page === opened && go(format(next), typed),
     onTrouble: () => live.checkStream(),
     onDeleted: (run) => {
-      list?.deselect(run);
+      list?.actions.choose(run, false);
       host.go({ page: "list", filters: {} });
     },
     refresh,

@@ -164,7 +164,7 @@ export class Run {
     renderForm(
       html`
         <header>
-          <h1 dir="auto">${run?.name ?? "…"}</h1>
+          <h1 tabindex="-1" dir="auto">${run?.name ?? "…"}</h1>
           <p role="status" class="state">${run && badge(run.status)}</p>
           <button type="button" class="quiet health" ?data-lost=${run?.lost_records} @click=${() => this.#open("system")}>${run?.recording}</button>
           ${run?.choices.map((choice) => this.#choice(run, choice))}

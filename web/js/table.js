@@ -144,15 +144,6 @@ export class Ledger {
   }
 }
 
-/** @type {Column<HappenedEvent>[]} */
-const EVENT_COLUMNS = [
-  { name: "Time", tight: true, cell: ({ time }) => clock(time) },
-  { name: "Event", cell: ({ kind }) => kind.replaceAll("_", " ") },
-  { name: "Before step", number: true, opens: true, cell: ({ step }) => (step === null ? "" : count(step)) },
-  { name: "Rank", number: true, cell: ({ rank }) => count(rank) },
-  { name: "Details", cell: ({ detail }) => details(detail) },
-];
-
 /** @type {(path: string, charts: Charts) => Ledger<SharedSkip>} */
 export function skipLedger(path, charts) {
   return stepLedger(charts, {
@@ -172,13 +163,18 @@ export function skipLedger(path, charts) {
 
 /** @type {(path: string, charts: Charts) => Ledger<HappenedEvent>} */
 export function eventLedger(path, charts) {
-  const none = "No events. Starts, ends and manual changes are listed here.";
   return stepLedger(charts, {
     name: "events",
     title: "Events",
-    columns: EVENT_COLUMNS,
+    columns: [
+      { name: "Time", tight: true, cell: ({ time }) => clock(time) },
+      { name: "Event", cell: ({ kind }) => kind.replaceAll("_", " ") },
+      { name: "Before step", number: true, opens: true, cell: ({ step }) => (step === null ? "" : count(step)) },
+      { name: "Rank", number: true, cell: ({ rank }) => count(rank) },
+      { name: "Details", cell: ({ detail }) => details(detail) },
+    ],
     key: ({ stream, attempt, seq }) => [stream, attempt, seq].join(" "),
-    read: (limit) => newest(path, "events", limit, none),
+    read: (limit) => newest(path, "events", limit, "No events. Starts, ends and manual changes are listed here."),
   });
 }
 
