@@ -15,7 +15,7 @@ from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.replay import Replay, ReplayOutcome
 from ampmon_server.analysis.policy.scalers import DEFAULTS, Kind, Setting, changed, recorded
 from ampmon_server.analysis.policy.simulate import Simulator
-from ampmon_server.analysis.policy.simulation import Recommended, Skips, sentence
+from ampmon_server.analysis.policy.simulation import Lost, Recommended, Share, Skips, sentence
 from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import empty_gradients
 from made_cases import samples_of
@@ -198,7 +198,10 @@ def test_what_findings_recommend_is_advised_without_a_search() -> None:
 
 
 def test_a_wide_band_beside_what_was_is_an_answer() -> None:
-    """A range is inconclusive only if the recorded number of skips is inside it and it is wide."""
+    """A range is inconclusive only if the recorded number of skips is inside it and it is wide.
+
+    Then nothing is said of underflow either: it depends on the scales that the run would have had.
+    """
     was = Simulator(history(record(100, lambda update, scale: update % 10 == 0))).recorded()
     would = replace(was, setting=replace(was.setting, growth_interval=7))
 
@@ -208,6 +211,10 @@ def test_a_wide_band_beside_what_was_is_an_answer() -> None:
     assert told(0, 6) == "0 to 6 skips instead of 10."
     assert told(0, 40).startswith("Inconclusive, because there is too little data")
     assert told(9, 11).startswith("About 10 skips")
+    lost = Lost(Share(0.0, 0.0, 0.0), Share(0.2, 0.5, 0.8))
+    was, would = replace(was, lost=lost), replace(would, lost=lost)
+    assert told(0, 6) == "0 to 6 skips instead of 10; 50\u202f% subnormal, 0\u202f% zero."
+    assert told(0, 40).endswith(": 0 to 40 skips instead of 10.")
 
 
 def test_the_recommendation_is_written_in_the_framework_s_settings() -> None:

@@ -110,15 +110,16 @@ def sentence(was: Simulation, would: Simulation) -> str:
     if skips.low == skips.high:
         exactly = plural(skips.low, "skip") if skips.low else "No skips"
         return f"{exactly} expected instead of {count(recorded)}{lost}."
-    instead = f"{count(skips.low)} to {count(skips.high)} skips instead of {count(recorded)}{lost}."
+    instead = f"{count(skips.low)} to {count(skips.high)} skips instead of {count(recorded)}"
     if skips.known:
         expected = round(skips.expected)
         about = f"About {plural(expected, 'skip')}" if expected else "Few or no skips"
         band = f"({count(skips.low)} to {count(skips.high)})"
         return f"{about} {band} instead of {count(recorded)}{lost}."
     if skips.low <= recorded <= skips.high:
-        return f"Inconclusive, because there is too little data at these scales: {instead}"
-    return instead
+        # Which scales the run would have had depends on these skips, and the shares on the scales.
+        return f"Inconclusive, because there is too little data at these scales: {instead}."
+    return f"{instead}{lost}."
 
 
 def _lost(of: Simulation) -> str:
