@@ -354,3 +354,4 @@ def test_the_first_layer_to_overflow_at_an_outlier_loss_is_no_culprit(heavy, cul
     (finding,) = found(case(replace(run, skips=tuple(rows)), logged={"loss": loss}))
     assert finding.rule == rule
     assert "ampmon.log" not in finding.explanation
+    assert " are 90 steps apart" in finding.explanation

@@ -322,6 +322,7 @@ def test_a_layer_that_is_always_first_is_named():
     (finding, *rest) = found(run)
     assert (finding.rule, finding.parameters) == ("culprit_layer", (NAMES[1],))
     assert finding.severity == "warning"
+    assert finding.explanation.endswith(" Log each loss to tell: ampmon.log.")
     assert "skip_rate" not in [each.rule for each in rest]
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
-from ampmon_server.analysis.diagnosis.outliers import FAR, culprits_of, loss_at, outlier_skips
+from ampmon_server.analysis.diagnosis.outliers import (
+    FAR,
+    culprits_of,
+    loss_at,
+    outlier_skips,
+    period_of,
+)
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
 from ampmon_server.analysis.diagnosis.rules.fixes import LAYER_IN_FP32
 from ampmon_server.analysis.diagnosis.updates import calibrated_from, follows_growth
@@ -25,9 +31,11 @@ EXPLANATION = (
     "computed before it are finite. The overflow is in this layer or in the one that follows it in the forward pass. "
     "The loss scale has to be small enough for it, which leaves less room for the small gradients of all others."
 )
-UNLOGGED = (
-    " If single batches weigh too much, another layer comes next. Log the loss to tell: ampmon.log."
+PERIOD = " The skips are {period} steps apart, or a multiple: check what the training does every {period} steps."
+HEAVY = (
+    " If a loss is far larger there, it is the cause, and another layer overflows after the fix."
 )
+UNLOGGED = " Log each loss to tell: ampmon.log."
 RECURRING = 3
 MOST = 0.6
 """Least share of the skips in which not every parameter is a culprit."""
@@ -63,7 +71,7 @@ def examine(
         severity="notice",
         title=f"{parameter} is the first to overflow in {count(times)} of {count(len(known))} skips",
         explanation=EXPLANATION.format(parameter=parameter)
-        + ("" if training_loss(logged) else UNLOGGED),
+        + "".join(_doubts(steps, is_logged=training_loss(logged) is not None)),
         fix=LAYER_IN_FP32.format(where=f"the layer of {parameter}"),
         first_step=known[0].step,
         last_step=int(cells["last"][-1]),
@@ -71,6 +79,16 @@ def examine(
         evidence={"skipped": times, "known": len(known)},
         figure="skips",
     )
+
+
+def _doubts(steps: Ints, *, is_logged: bool) -> Iterator[str]:
+    """Why the layer may not be the cause. A training with several losses may log only one."""
+    if period := period_of(np.sort(steps)):
+        yield PERIOD.format(period=count(period))
+    if period or not is_logged:
+        yield HEAVY
+    if not is_logged:
+        yield UNLOGGED
 
 
 def _is_heavy(scaler: ScalerCase, logged: Mapping[str, Cells], steps: Ints) -> bool:
