@@ -16,9 +16,11 @@ from starlette.routing import Route
 import ampmon
 import scripts
 from ampmon import wire
+from ampmon_server import report
 from ampmon_server.charts import FIGURES
 from ampmon_server.cli.parser import parser
 from ampmon_server.http.app import create_app
+from ampmon_server.pages import assets
 from ampmon_server.settings import Settings
 from campaigns import reference
 from campaigns.gallery import exhibits
@@ -170,6 +172,13 @@ def test_the_gallery_is_what_its_command_shows() -> None:
 
     assert page == exhibits.page()
     assert len({each.rule for each in exhibits.EXHIBITS}) == 10
+
+
+def test_the_gallery_looks_like_a_report_of_today() -> None:
+    """The styles and scripts that the gallery's reports share are those of a new report. `make gallery` renews them."""
+    for name, of_today in (("css", assets.embedded(report.STYLES)), ("js", report.script())):
+        shared = (ROOT / "docs" / "gallery" / f"report.{name}").read_text("utf-8")
+        assert shared.strip() == of_today.strip(), name
 
 
 def test_the_search_for_what_is_missing_can_fail() -> None:

@@ -71,7 +71,7 @@ def page(report: ReportData, version: str, now: datetime | None = None) -> str:
         figures=_in_script(_drawn({each.name: each.figure for each in report.charts})),
         narrow=_in_script(_drawn({each.name: each.narrow for each in report.charts})),
         plotly=assets.plotly().decode().replace("</script", "<\\/script"),
-        script=_script(),
+        script=script(),
     )
 
 
@@ -80,7 +80,7 @@ def _drawn(figures: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {name: figure for name, figure in figures.items() if figure["data"]}
 
 
-def _script() -> str:
+def script() -> str:
     """Join the page's modules into one script, each after those that it imports."""
     files = [(assets.web_directory() / "js" / f"{name}.js").read_text("utf-8") for name in SCRIPTS]
     return re.sub(r"^import .*\n|^export ", "", "\n".join(files), flags=re.MULTILINE)
