@@ -227,12 +227,17 @@ def _borders(names: Sequence[str], height: int) -> list[dict[str, Any]]:
 
 
 def _alike(names: Sequence[str]) -> list[str]:
-    """Shorten names. Those of one module lose the same words."""
+    """Shorten names. Those of one module lose the same words. Equal ones begin with the letter of their first word."""
     lost: Counter[str] = Counter()
     modules = [name.rpartition(".")[0] for name in names]
     for module, name in zip(modules, names, strict=True):
         lost[module] = max(lost[module], name.count(".") - _short(name).count("."))
-    return [_short(name, lost[module]) for module, name in zip(modules, names, strict=True)]
+    texts = [_short(name, lost[module]) for module, name in zip(modules, names, strict=True)]
+    times = Counter(texts)
+    return [
+        text if times[text] == 1 else f"{name[0]}…{text[2 - LABEL_LETTERS :]}"
+        for text, name in zip(texts, names, strict=True)
+    ]
 
 
 def _short(name: str, words: int = 0) -> str:
