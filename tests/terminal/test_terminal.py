@@ -23,7 +23,15 @@ import pytest
 import ampmon
 from ampmon_server.cli import main
 from ampmon_server.cli.parser import parser
-from ampmon_server.cli.terminal.answers import LoggedAnswer, duration, loss_among, value_of
+from ampmon_server.cli.terminal.answers import (
+    LoggedAnswer,
+    SummaryAnswer,
+    duration,
+    loss_among,
+    scale_now,
+    underflow_of,
+    value_of,
+)
 from ampmon_server.client.sketch import Sketch, sketch
 from posted import PostedRun
 from serving import Server
@@ -124,6 +132,23 @@ def test_a_run_is_shown_with_its_numbers_and_its_fixes(place: Place) -> None:
     assert [
         line for line in done.out.splitlines() if len(line) > 80 and not line.startswith(uncut)
     ] == []
+
+
+def _summary(**told: Any) -> SummaryAnswer:
+    return SummaryAnswer(run_id="", project="", name="", status="", started=0, updates=9, **told)
+
+
+def test_a_scale_that_just_grew_is_the_greatest() -> None:
+    """The extremes of the scale include the newest one, at which no update was made yet."""
+    assert (
+        scale_now(_summary(scale=4096.0), Sketch(low=8.0, high=11.0)) == "2¹² (between 2⁸ and 2¹²)"
+    )
+
+
+@pytest.mark.parametrize(("samples", "word"), [(0, "sampled"), (14, "fp16-representable")])
+def test_samples_that_say_nothing_of_fp16_are_no_missing_samples(samples: int, word: str) -> None:
+    """Where no parameter is fp16-representable, as after clipping, the samples have no shares of underflow."""
+    assert underflow_of(_summary(sampled_updates=samples)).endswith(word)
 
 
 def test_a_sketch_of_the_scale_fits_a_narrow_terminal(

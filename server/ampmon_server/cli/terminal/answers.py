@@ -26,6 +26,7 @@ class SummaryAnswer(Run, frozen=True, kw_only=True):
     last_step: int | None = None
     skipped: int = 0
     skip_rate: float | None = None
+    sampled_updates: int = 0
     scale: float | None = None
     scale_kind: str | None = None
     zero_fraction: float | None = None
@@ -109,7 +110,9 @@ def scale_of(scale: float | None, kind: str | None = None) -> str:
 def scale_now(run: SummaryAnswer, drawn: Sketch) -> str:
     """Format the newest scale and, if it has changed, its extremes: "2¹⁶ (between 2¹⁴ and 2¹⁷)"."""
     now = scale_of(run.scale, run.scale_kind)
-    low, high = scale_of(2.0**drawn.low), scale_of(2.0**drawn.high)
+    # The newest scale is not drawn yet if the last update changed it.
+    scales = [2.0**drawn.low, 2.0**drawn.high, *([run.scale] if run.scale else [])]
+    low, high = scale_of(min(scales)), scale_of(max(scales))
     return now if low == high else f"{now} (between {low} and {high})"
 
 
@@ -122,7 +125,9 @@ def skipped_of(run: SummaryAnswer) -> str:
 def underflow_of(run: SummaryAnswer) -> str:
     """Format the fractions of the gradient that are subnormal or zero in fp16, in the newest sample."""
     if run.subnormal_fraction is None:
-        return "no gradient sampled"
+        return (
+            "no parameter is fp16-representable" if run.sampled_updates else "no gradient sampled"
+        )
     words = f"{percent(run.subnormal_fraction)} subnormal"
     if run.zero_fraction is not None:
         words += f", {percent(run.zero_fraction)} zero"
