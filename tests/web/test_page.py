@@ -45,9 +45,9 @@ def test_the_page_follows_a_server_from_its_first_run_to_its_loss(own_reader: Re
 
 
 def _filled(reader: Reader) -> PostedRun:
-    """Without a run, the page shows the line to change and the demo. The first run appears without a reload."""
+    """Without a run, the page shows how to watch one, and the demo. The first run appears without a reload."""
     reader.wait("the hint", lambda: "ampmon.GradScaler()" in reader.text("main"))
-    assert "ampmon demo" in reader.text("main")
+    assert {"ampmon run train.py", "ampmon demo"} <= set(reader.text("main").splitlines())
     assert violations(reader.page) == []
     reader.wait("the stream", lambda: reader.text("#connection") == "Live")
     run = PostedRun(reader.server, "the first")
