@@ -170,7 +170,7 @@ def _newest(server: ApiClient) -> Run:
     runs = read(server.get("/runs", {"limit": "1"}), RunsAnswer).runs
     if not runs:
         raise ClientError(
-            "there is no run yet: train with ampmon.GradScaler(), or try `ampmon demo`"
+            "there is no run yet: record one with `ampmon run train.py`, or try `ampmon demo`"
         )
     return runs[0]
 

@@ -97,7 +97,7 @@ def columnar(table: Table, kind: Format) -> tuple[Columnar, Callable[[Any], Iter
     except ModuleNotFoundError as error:
         if error.name != "pyarrow":
             raise
-        raise MissingFormat(f"the format {kind} needs pyarrow: {install('files')}") from None
+        raise MissingFormat(f"Parquet and Arrow need pyarrow: {install('files')}") from None
     return Columnar(COLUMNS[table], parquet=kind == "parquet"), batches
 
 
