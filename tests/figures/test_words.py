@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,13 @@ def test_magnitudes_are_written_out_where_they_can_be() -> None:
     """Only very large or small magnitudes use a power of ten."""
     said = [words.magnitude_of(each) for each in (0.000976, 1.0, 999.6, 5924.0, 29984.0, 1.5e8)]
     assert said == ["0.000976", "1", "1\u202f000", "5\u202f924", "29\u202f984", "1.5e+08"]
+
+
+def test_an_exponent_is_written_as_the_page_writes_it() -> None:
+    """Significant digits have an exponent without a plus and without zeros, as in the page's tables."""
+    said = [words.digits_of(each) for each in (3.8147e-6, -2e-10, 2.5e9, 0.13849, 1200.0)]
+    assert said == ["3.815e-6", "-2e-10", "2.5e9", "0.1385", "1200"]
+    assert [words.digits_of(each, 3) for each in (math.inf, 1e100)] == ["inf", "1e100"]
 
 
 def test_headroom_may_be_negative() -> None:

@@ -31,7 +31,7 @@ from ampmon_server.model.aggregates.departure import SMOOTH, smoothed
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.scalars import mean
 from ampmon_server.model.series import Floats, Ints
-from ampmon_server.model.words import count
+from ampmon_server.model.words import count, digits_of
 
 
 SMOOTHINGS = (0, 5, SMOOTH, 65)
@@ -201,7 +201,7 @@ def _labels(
         if len(known):
             newest = float(known[-1])
             at = math.log10(newest) if is_log else newest
-            words = f"{newest:.4g}" if np.isfinite(value[-1]) else "not finite"
+            words = digits_of(newest) if np.isfinite(value[-1]) else "not finite"
             ends_of.append((at, line.run.beside(words), line.run))
     if "range" not in axis:
         return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ampmon_server.charts.parts.traces import CROSS, Trace, band, broken, dotted
 from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.aggregates.merging import aligned_span, starts_of
 from ampmon_server.model.series import Floats, Ints
-from ampmon_server.model.words import count, plural, steps
+from ampmon_server.model.words import count, digits_of, plural, steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +117,8 @@ def _traces(norms: Norms, window: Window) -> list[Trace]:
 def _said(norms: Norms) -> list[str]:
     columns = (norms.first.tolist(), norms.last.tolist(), norms.middle, norms.low, norms.high)
     return [
-        f"{steps(first, last)}: {middle:.4g}"
-        + (f"<br>between {low:.4g} and {high:.4g}" if high > low else "")
+        f"{steps(first, last)}: {digits_of(middle)}"
+        + (f"<br>between {digits_of(low)} and {digits_of(high)}" if high > low else "")
         for first, last, middle, low, high in zip(*columns, strict=True)
     ]
 
@@ -143,7 +144,7 @@ def _axis(norms: Norms) -> dict[str, Any]:
     drawn = drawn[np.isfinite(drawn) & (drawn > 0)]
     if not len(drawn):
         return y_axis(type="log", range=[-1, 1])
-    return log_axis(math.log10(drawn.min()), math.log10(drawn.max()), "{:.3g}".format)
+    return log_axis(math.log10(drawn.min()), math.log10(drawn.max()), partial(digits_of, digits=3))
 
 
 def _caption(norms: Norms) -> str:
@@ -157,5 +158,5 @@ def _caption(norms: Norms) -> str:
     zeros = int((norms.middle == 0).sum())
     none = f" In {plural(zeros, 'column')} it is 0, which a log axis cannot show." if zeros else ""
     where = "at the newest" if norms.samples[newest] == 1 else "in the newest column"
-    said = f"{norms.middle[newest]:.4g} {where}; {low:.4g} to {high:.4g} in {of}.{gone}{none}"
+    said = f"{digits_of(norms.middle[newest])} {where}; {digits_of(low)} to {digits_of(high)} in {of}.{gone}{none}"
     return said if norms.single else f"Means of neighbouring samples: {said}"

@@ -30,7 +30,7 @@ from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.parameters import wide
 from ampmon_server.model.series import Floats, Ints
-from ampmon_server.model.words import count, magnitude_of, percent, plural
+from ampmon_server.model.words import count, digits_of, magnitude_of, percent, plural
 
 
 COLUMN_PIXELS = 4
@@ -88,7 +88,7 @@ def parameter(window: Window) -> Figure | str:
         _logarithm(columns.of("amax"), np.log2),
         _logarithm(columns.of("norm"), np.log10),
     )
-    norms = [f"norm {each:.3g}" for each in columns.of("norm").tolist()]
+    norms = [f"norm {digits_of(each, 3)}" for each in columns.of("norm").tolist()]
     most = max(0.01, *(float(share.max()) for share in shares.values()))
     across = {"tickformat": ".3~%", "nticks": 4, "range": [-0.02 * most, 1.08 * most]}
     return figure(

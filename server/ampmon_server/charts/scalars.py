@@ -27,7 +27,7 @@ from ampmon_server.charts.parts.window import Gaps, Window, axis_of, ends, in_vi
 from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.aggregates.scalars import mean, merge, not_finite
 from ampmon_server.model.series import Floats, Ints
-from ampmon_server.model.words import count, plural, steps
+from ampmon_server.model.words import count, digits_of, plural, steps
 
 
 PANELS_MAX = 4
@@ -219,7 +219,9 @@ def _caption(drawn: Mapping[str, Cells], source: Source, view: View) -> str:
             continue
         low, high, average = cell["value_min"][0], cell["value_max"][0], mean(cell)[0]
         odd = f"; {_lost(cell[0])}" if lost else ""
-        said.append(f"{name}: {values}, {low:.4g} to {high:.4g}, on average {average:.4g}{odd}.")
+        said.append(
+            f"{name}: {values}, {digits_of(low)} to {digits_of(high)}, on average {digits_of(average)}{odd}."
+        )
         if view.y == "log" and low <= 0:
             said.append("Its log axis shows only values above 0.")
     others = [name for name in drawn if name in source.others and view.x != "time"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import lru_cache
 
@@ -96,6 +97,11 @@ def measure(number: float) -> str:
         return repr(float(rounded)).removesuffix(".0")
     digits, exponent = f"{rounded:.2e}".split("e")
     return f"{digits}e{int(exponent)}"
+
+
+def digits_of(number: float, digits: int = 4) -> str:
+    """Format significant digits, with a short exponent if one is needed: "0.0001385", "3.815e-6", "2e9"."""
+    return re.sub(r"e\+?(-?)0*", r"e\1", f"{number:.{digits}g}")
 
 
 def not_finite(number: float) -> str:

@@ -17,7 +17,15 @@ from ampmon_server.charts.compared import COMPARED
 from ampmon_server.charts.together import Compared
 from ampmon_server.model.aggregates.departure import Departure
 from ampmon_server.model.aggregates.scalars import empty as no_values
-from ampmon_server.model.words import NONE, count, not_finite, percent, scale_words, within
+from ampmon_server.model.words import (
+    NONE,
+    count,
+    digits_of,
+    not_finite,
+    percent,
+    scale_words,
+    within,
+)
 from ampmon_server.queries.distance import (
     Distance,
     band_of,
@@ -237,7 +245,7 @@ def _came(store: Store, run: Summary) -> Iterator[tuple[str, str]]:
 def _value(value: float | None) -> str:
     if value is None:
         return NONE
-    return f"{value:.6g}" if math.isfinite(value) else not_finite(value)
+    return digits_of(value, 6) if math.isfinite(value) else not_finite(value)
 
 
 def _made(identity: Identity) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from ampmon.wire import Severity
 from ampmon_server.client.answers import Run
 from ampmon_server.client.sketch import Sketch
 from ampmon_server.model.names import training_loss
-from ampmon_server.model.words import NONE, SPACE, count, percent, power_of_two
+from ampmon_server.model.words import NONE, SPACE, count, digits_of, percent, power_of_two
 
 
 _AGES = ((60.0, "s", 1.0), (3600.0, "min", 60.0), (86400.0, "h", 3600.0))
@@ -147,4 +147,4 @@ def value_of(logged: LoggedAnswer) -> str:
     """Format a logged value: "0.4312", or "NaN"."""
     if logged.value is None:
         return plain(logged.value_kind or NONE)
-    return f"{logged.value:.4g}"
+    return digits_of(logged.value)

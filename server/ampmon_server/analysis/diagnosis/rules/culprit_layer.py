@@ -32,9 +32,7 @@ EXPLANATION = (
     "The loss scale has to be small enough for it, which leaves less room for the small gradients of all others."
 )
 PERIOD = " The skips are {period} steps apart, or a multiple: check what the training does every {period} steps."
-HEAVY = (
-    " If a loss is far larger in these steps, it is the cause, and another layer overflows after the fix."
-)
+HEAVY = " If a loss is far larger in these steps, it is the cause, and another layer overflows after the fix."
 UNLOGGED = " Log each loss to tell: ampmon.log."
 RECURRING = 3
 MOST = 0.6
