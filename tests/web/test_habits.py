@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from playwright.sync_api import Route
+from playwright.sync_api import Route, expect
 
 from posted import PostedRun
 from web.reader import Reader
@@ -221,9 +221,11 @@ def test_a_chart_is_saved_and_a_number_copied(reader: Reader, tmp_path: Path) ->
     run.updates(20)
     reader.show(run)
     reader.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    menu = reader.figure("scale").locator(".menu summary")
+    expect(menu).to_have_accessible_name("Save “Loss scale”, or copy a link")
     saved = {}
     for kind, words in {"png": "PNG", "svg": "SVG", "csv": "CSV"}.items():
-        reader.figure("scale").locator(".menu summary").click()
+        menu.click()
         with reader.page.expect_download() as waiting:
             reader.figure("scale").get_by_role("button", name=words).click()
         saved[kind] = tmp_path / waiting.value.suggested_filename

@@ -252,10 +252,10 @@ export class Panel {
       html`
         <header>
           <h2 ?hidden=${!title}>${title}</h2>
-          ${popup("about", "i", `About ${name}`, html`<div tabindex="0">${stacked ? words : nothing}<dl>${terms}</dl></div>`)}
+          ${popup("about", "i", `About “${title || name}”`, html`<div tabindex="0">${stacked ? words : nothing}<dl>${terms}</dl></div>`)}
           <span class="choices">${this.#choices.map((choice) => this.#field(choice))}</span>
           ${stacked ? this.readout.element : nothing}
-          ${popup("menu", "⋯", `Save ${name}, or copy a link`, html`<ul tabindex="-1">${SAVED.map((each) => this.#saving(each))}</ul>`, why !== "")}
+          ${popup("menu", "⋯", `Save “${title || name}”, or copy a link`, html`<ul tabindex="-1">${SAVED.map((each) => this.#saving(each))}</ul>`, why !== "")}
         </header>
         ${stacked ? nothing : words}
         <p class="empty" ?hidden=${!why}>${why}</p>
