@@ -111,7 +111,10 @@ def test_rows_and_columns_stay_few(source: Source, view: View) -> None:
             ["h.0", "h.1", "h.2", "h.3"],
         ),
         (["classifier.weight", "classifier.bias"], ["classifier"]),
-        (["critic.0.bias", "generator.0.bias"], ["c…0.bias", "g…0.bias"]),
+        (
+            ["critic.0.bias", "generator.0.bias", "generator.2.bias", "b"],
+            ["c…0.bias", "g…0.bias", "g…2.bias", "b"],
+        ),
         (["reader.ab.weight", "writer.ab.weight"], ["r…b.weight", "w…b.weight"]),
         (["att.q.weight", "att.q.bias", "a.bias"], ["q.weight", "q.bias", "a.bias"]),
     ],

@@ -227,15 +227,16 @@ def _borders(names: Sequence[str], height: int) -> list[dict[str, Any]]:
 
 
 def _alike(names: Sequence[str]) -> list[str]:
-    """Shorten names. Those of one module lose the same words. Equal ones begin with the letter of their first word."""
+    """Shorten names. Those of one module lose the same words. If some are equal, all begin with their first letter."""
     lost: Counter[str] = Counter()
     modules = [name.rpartition(".")[0] for name in names]
     for module, name in zip(modules, names, strict=True):
         lost[module] = max(lost[module], name.count(".") - _short(name).count("."))
     texts = [_short(name, lost[module]) for module, name in zip(modules, names, strict=True)]
-    times = Counter(texts)
+    if len({*texts}) == len(texts):
+        return texts
     return [
-        text if times[text] == 1 else f"{name[0]}…{text[2 - LABEL_LETTERS :]}"
+        text if text == name else f"{name[0]}…{text[2 - LABEL_LETTERS :]}"
         for text, name in zip(texts, names, strict=True)
     ]
 
