@@ -129,7 +129,7 @@ export class List {
     const seen = place > 0 ? this.#at(place)?.run_id : undefined;
     this.#total = total;
     for (let page = from; page < after; page += 1) this.#pages.set(page, runs.slice((page - from) * PAGE, (page - from + 1) * PAGE));
-    for (const run of runs) if (this.#actions.chosen.has(run.run_id)) this.#actions.chosen.set(run.run_id, run);
+    for (const run of runs) if (this.actions.chosen.has(run.run_id)) this.actions.chosen.set(run.run_id, run);
     if (seen !== undefined) this.#hold(seen, place);
     this.#refused = refused;
     this.#draw();
