@@ -2,7 +2,7 @@
 
 Both use SQLite and share the machine with the clients. They take turns, and the first one alternates. Each turn has its
 own server, database and runs, and lasts fifteen seconds, or more if the machine is slow: a run is a second old before
-it is first judged, and the server rests 25 times as long as a look took. ``cost`` is the relative increase of the
+it is first judged, and the server rests 40 times as long as a look took. ``cost`` is the relative increase of the
 server's processor time per update, on Linux, between the medians of the rounds. The rates depend on what else the
 machine does.
 """

@@ -28,8 +28,8 @@ from ampmon_server.store.engine.errors import NotFound, StoreError
 from ampmon_server.store.reading.alarms import AlertCalls
 
 
-REST, REST_MIN = 25.0, 1.0
-"""Rest in multiples of an examination's processor time: at most 1 / 26 of a core, or half when runs wait."""
+REST, REST_MIN = 40.0, 1.0
+"""Rest in multiples of an examination's processor time: at most 1 / 41 of a core, or half when runs wait."""
 
 WAIT_S, WAIT_MAX_S = 10.0, 20.0
 """How overdue a run may be before the worker rests less, and before it rests as little as allowed."""
