@@ -123,12 +123,12 @@ class DestinationWorker:
         earlier: dict[tuple[UUID, int], list[SpoolTurns]] = {}
         # Names sort by age. An attempt begins where the previous one ended, so the server needs all of that one first.
         for name, turns in sorted(self._spools.items()):
-            if self._backoff.remaining_s() > 0:
-                return moved
             if only is None and self._clock() - served_s >= LIVING_EVERY_S:
                 # Thousands of ended runs may be left, and somebody watches those that go on.
                 moved |= self.work(self._running())
                 served_s = self._clock()
+            if self._backoff.remaining_s() > 0:
+                return moved
             series = turns.delivery.series()
             if (only is not None and series not in only) or self._spools.get(name) is not turns:
                 continue

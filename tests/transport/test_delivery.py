@@ -591,6 +591,33 @@ def test_a_run_that_goes_on_waits_for_no_others_that_ended(
     resumed[0].spool.close()
 
 
+def test_a_server_that_fails_a_run_that_goes_on_is_left_alone_at_once(
+    tmp_path: Path, server: MemoryTransport
+) -> None:
+    """If the server fails while a running process has a turn between ended runs, it gets no further request then."""
+    clock = ManualClock()
+    attempts = [*(Attempt(tmp_path, process=DEAD) for _ in range(3)), Attempt(tmp_path)]
+    worker = DestinationWorker(
+        Destination.of(attempts[0].options), server, clock, gone=lambda name: None
+    )
+    for attempt in attempts:
+        attempt.event()
+        described = Destination.read(attempt.spool.path)
+        assert described is not None
+        worker.add(SpoolDelivery(attempt.spool.path, described, server, clock))
+
+    def slow(_: wire.Record) -> bool:
+        clock.advance(0.6)
+        server.down = True
+        return False
+
+    server.refuse = slow
+    assert worker.work()
+    assert server.attempts == 2
+    for attempt in attempts:
+        attempt.spool.abandon()
+
+
 def test_an_attempt_that_just_died_arrives_whole_before_the_next(
     tmp_path: Path, server: MemoryTransport
 ) -> None:
