@@ -24,7 +24,7 @@ from ampmon.system.mounts import network_file_system
 
 
 _WINDOW_MS = round(2000 * POLL_S)
-# A single slow append proves nothing: on a busy machine, the scheduler alone makes one slow.
+# Together: an append of a few milliseconds proves nothing, as the scheduler of a busy machine makes one slow.
 _WAITED_MAX_S = 0.1
 _FORGIVEN_S = 0.0005
 _QUICK_FIRST = 100

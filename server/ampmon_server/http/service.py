@@ -127,7 +127,7 @@ class Service:
         return None
 
     def close(self) -> None:
-        # Each of these uses only what is closed after it.
+        # The bus first, which wakes the follower, and the store last, which all the others use.
         self.bus.close()
         self.judge.close()
         self.writer.close()

@@ -32,7 +32,7 @@ PAUSE_MAX_S = 60.0
 SPARED_S = 3600.0
 """Delay until the next attempt to forward a rejected run."""
 RUNS_MAX = 64
-"""Most runs in one round."""
+"""Most changed runs in one round."""
 SKEW_US = 120 * 1_000_000
 """A change may become visible this long after its recorded time: server clocks differ and writes take time."""
 

@@ -16,7 +16,7 @@ KINDS = (None, "nan", "inf", "-inf")
 
 _VALUES = (None, math.nan, math.inf, -math.inf)
 INTEGER_MAX = 2**53 - 1
-# Clients choose how deep details nest, and orjson refuses more than 253 levels.
+# Clients choose how deep details nest, and orjson refuses more than 254 levels.
 _DEPTH_MAX = 32
 
 
