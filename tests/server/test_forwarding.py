@@ -336,12 +336,12 @@ def test_a_rejected_run_is_tried_again_although_it_does_not_change(
         monkeypatch.setattr(forwarder, name, value)
     destination, writer = Hesitant(), Writer()
     forwarding = forwarder.Forwarder("hesitant", destination, store, writer)
+    store.begin_forwarding(destination.key)  # what is stored before is not forwarded
+    trainer = Batches()
+    store.ingest(trainer.batch(trainer.updates(3)))
 
     async def forward() -> None:
         task = asyncio.ensure_future(forwarding.keep_forwarding())
-        await asyncio.sleep(0.1)  # what is stored before is not forwarded
-        trainer = Batches()
-        store.ingest(trainer.batch(trainer.updates(3)))
         await asyncio.to_thread(wait_for, lambda: forwarding.points, "the second attempt")
         await asyncio.sleep(0.5)
         task.cancel()
