@@ -176,7 +176,7 @@ class TimeAllowance:
         self._took = 0
 
     def begin(self) -> int | None:
-        """Return the current time if the balance covers the work's last duration, else None.
+        """Return the current time if the balance is full or covers the work's last duration, else None.
 
         With a ``share`` of 1 the work may always run.
         """
@@ -187,5 +187,7 @@ class TimeAllowance:
 
     def end(self, began: int) -> None:
         """Charge the time since ``began`` to the balance."""
-        self._took = self._clock() - began
-        self._left -= self._took
+        took = self._clock() - began
+        self._left -= took
+        # The balance never covers more: a single pause during the work would end it for good.
+        self._took = min(took, _SAVED_NS)

@@ -18,6 +18,7 @@ import torch
 import ampmon
 from ampmon import wire
 from ampmon.numerics.histogram import Statistics
+from ampmon.probe import budget
 from ampmon.probe.gpu import kernels, loading
 from ampmon.probe.gpu.compiler import Kernel
 from device.emulated import Device, device
@@ -116,9 +117,11 @@ def test_kernels_wait_for_nobody(
 
 @pytest.mark.parametrize("clips", [False, True])
 def test_kernels_find_culprits_before_clipping(
-    launched: list[str], data_directory: Path, clips: bool
+    launched: list[str], data_directory: Path, monkeypatch: pytest.MonkeyPatch, clips: bool
 ) -> None:
     """After many steady updates an overflow is traced to the gradient where it began, although clipping spread it."""
+    # On a busy machine, searches may exceed their share of the time.
+    monkeypatch.setattr(budget, "_SAVED_NS", 10**15)
     updates = steady(data_directory, clips=clips)
     culprits = [updates[each].optimizers[0].culprits for each in OVERFLOWS]
     assert culprits == [(wire.Culprit(0, 4, 0),)] * len(OVERFLOWS)

@@ -29,3 +29,17 @@ def test_a_share_of_all_is_no_limit() -> None:
         assert began is not None
         now += 10**12
         allowance.end(began)
+
+
+def test_a_pause_during_the_work_does_not_end_it() -> None:
+    """Work of 0.1 ms that once took a second, with a share of 0.5, runs again a second later, and then each time."""
+    now = 0
+    allowance = TimeAllowance(0.5, clock=lambda: now)
+    done = []
+    for update in range(250):
+        now += 10_000_000
+        if (began := allowance.begin()) is not None:
+            now += 1_000_000_000 if update == 5 else 100_000
+            allowance.end(began)
+            done.append(update)
+    assert done == [*range(6), *range(105, 250)]
