@@ -41,7 +41,7 @@ class _GradientHistory:
     weights: tuple[int, StorageWeakRef | None] | None = None
     """The parameter's version and memory at the first pass. A write through ``.data`` may change only the memory."""
     whole: bool = True
-    """Whether the weights were the same in all passes."""
+    """Whether the weights were the same in all passes, and the loop gave them no other gradient in between."""
     scalings: int = 0
     """Losses that were scaled."""
     attacks: bool = False
@@ -165,10 +165,12 @@ class GradientWatcher:
             self._see_whether_filled()
         if not now.scaled or now.unscaled is not None:
             return
-        version, optimizer = _version(self._parameter()), self._optimizer()
-        if version is None:
+        gradient, optimizer = self._gradient(), self._optimizer()
+        if gradient is None:
             now.gone = True
-        elif version != now.version and optimizer is not None and now.scaled == 1:
+        elif now.memory != _memory(gradient):
+            now.whole = False
+        elif gradient._version != now.version and optimizer is not None and now.scaled == 1:
             now.between = self._measure(optimizer)
 
     def _see_whether_filled(self) -> None:

@@ -388,6 +388,35 @@ def test_weights_moved_between_passes_are_right(data_directory: Path, *, exchang
 
 
 @pytest.mark.parametrize("to_none", [True, False])
+def test_gradients_given_back_before_the_last_pass_are_right(
+    data_directory: Path, to_none: bool
+) -> None:
+    """A method that clears the gradients of its attacks on the weights, and gives back the first, gets no lint.
+
+    It writes through `.data`, which neither changes the weights' version nor gives them other memory.
+    """
+    model, optimizer, scaler = small()
+    for _ in range(UPDATES):
+        inputs = torch.randn(16, 4)
+        optimizer.zero_grad(set_to_none=to_none)
+        scaler.scale(model(inputs).square().mean()).backward()
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        first = [parameter.grad.clone() for parameter in model.parameters()]
+        for last in (False, True):
+            for parameter, gradient in zip(model.parameters(), first, strict=True):
+                parameter.data.add_(0.1 * parameter.grad / parameter.grad.norm())
+                if last:
+                    parameter.grad = gradient
+            if not last:
+                optimizer.zero_grad(set_to_none=to_none)
+            scaler.scale(model(inputs).square().mean()).backward()
+        for parameter, values in zip(model.parameters(), before, strict=True):
+            parameter.data = values
+        finish(scaler, optimizer)
+    assert told(data_directory) == {}
+
+
+@pytest.mark.parametrize("to_none", [True, False])
 def test_an_attack_on_the_inputs_before_the_step_is_right(
     data_directory: Path, to_none: bool
 ) -> None:
