@@ -198,17 +198,19 @@ class Linter:
             if seen.watcher is not None:
                 seen.watcher.unscaling(optimizer, explicit=explicit)
 
-    @harmless
     def stepping(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:
         """Called before an optimizer's first `step()` in an iteration."""
         seen = self._seen.get(id(optimizer))
-        if self.early or seen is None or seen.optimizer() is not optimizer:
-            self._step_early(optimizer, path)
-        elif seen.rates.differ(optimizer):
-            self._moved = True
-        elif seen.rates.steps >= FROZEN_AFTER and not seen.weighed:
-            seen.weighed = True
-            self._report_frozen(optimizer, seen)
+        try:  # `harmless` would take 0.2 us in each update of a fused optimizer
+            if self.early or seen is None or seen.optimizer() is not optimizer:
+                self._step_early(optimizer, path)
+            elif seen.rates.differ(optimizer):
+                self._moved = True
+            elif seen.rates.steps >= FROZEN_AFTER and not seen.weighed:
+                seen.weighed = True
+                self._report_frozen(optimizer, seen)
+        except Exception as error:
+            self.give_up(error)
 
     @harmless
     def has_stepped(self, optimizer: torch.optim.Optimizer) -> None:
@@ -324,7 +326,6 @@ class Linter:
                 name = self._names.name(optimizer)
                 self._reporter.say("unstepped", optimizer=name, count=WAITING)
 
-    @harmless
     def _step_early(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:
         if not self._reporter.connected:
             return
@@ -336,7 +337,6 @@ class Linter:
             self._reporter.say("sharded_fused", optimizer=name, constructor=constructor)
         self._moved |= seen.rates.differ(optimizer)
 
-    @harmless
     def _report_frozen(self, optimizer: torch.optim.Optimizer, seen: _SeenOptimizer) -> None:
         if seen.rates.frozen(optimizer):
             name = self._names.name(optimizer)
