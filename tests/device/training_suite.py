@@ -17,6 +17,7 @@ from device.place import EMULATED, PLACE, Device, at_rest, device
 from recording import Recording, recording
 from scaler.test_parity import CASES, HALF, RARELY, STEADY, STEADY_UPDATES, Case, bits, train
 from scaler.test_parity import UPDATES as CELL_UPDATES
+from waiting import wait_for
 
 
 __all__ = ["at_rest"]  # a fixture
@@ -149,6 +150,16 @@ class Training:
         self.scaler.step(self.optimizer)
         self.scaler.update()
 
+    def settle(self) -> None:
+        """Run updates until the plain gear takes the next ones."""
+        self.scaler.set_growth_interval(1000)
+
+        def settled() -> bool:
+            self.update(OVERFLOW + 1)
+            return self.scaler.monitor.gear is not None
+
+        wait_for(settled, "for the plain gear")
+
 
 def told(
     recorded: Recording, *, gradients: bool = True, stream: str = "scaler"
@@ -220,10 +231,7 @@ class Incomparable(float):
 def test_a_rate_that_cannot_be_compared_stops_no_step() -> None:
     """With a fused optimizer too, an error in comparing learning rates ends the checks of the loop, not the step."""
     training = Training(every=10**6)
-    training.scaler.set_growth_interval(1000)
-    while training.scaler.monitor.gear is None:
-        training.update(OVERFLOW + 1)
-        torch.accelerator.synchronize()
+    training.settle()
     training.optimizer.param_groups[0]["lr"] = Incomparable(1e-2)
     with pytest.warns(ampmon.AmpmonWarning, match="TypeError"):
         training.update(OVERFLOW + 1)
@@ -239,10 +247,7 @@ def test_an_update_that_raises_may_be_repeated(
         raise RuntimeError
 
     training = Training(every=10**6)
-    training.scaler.set_growth_interval(1000)
-    while training.scaler.monitor.gear is None:
-        training.update(OVERFLOW + 1)
-        torch.accelerator.synchronize()
+    training.settle()
     with monkeypatch.context() as patched:
         patched.setattr(torch, "_amp_update_scale_", raising)
         with pytest.raises(RuntimeError):
