@@ -115,7 +115,10 @@ def test_rows_and_columns_stay_few(source: Source, view: View) -> None:
             ["critic.0.bias", "generator.0.bias", "generator.2.bias", "b"],
             ["c…0.bias", "g…0.bias", "g…2.bias", "b"],
         ),
-        (["reader.ab.weight", "writer.ab.weight"], ["r…b.weight", "w…b.weight"]),
+        (
+            ["actor.0.weight", "actor.10.weight", "critic.0.weight", "critic.10.weight"],
+            ["a…0.weight", "a…10.weigh", "c…0.weight", "c…10.weigh"],
+        ),
         (["att.q.weight", "att.q.bias", "a.bias"], ["q.weight", "q.bias", "a.bias"]),
     ],
 )

@@ -236,7 +236,7 @@ def _alike(names: Sequence[str]) -> list[str]:
     if len({*texts}) == len(texts):
         return texts
     return [
-        text if text == name else f"{name[0]}…{text[2 - LABEL_LETTERS :]}"
+        text if text == name else f"{name[0]}…{text.lstrip('…')}"[:LABEL_LETTERS]
         for text, name in zip(texts, names, strict=True)
     ]
 
