@@ -20,6 +20,8 @@ from ampmon.system import private
 SEGMENT_BYTES = 8 * 2**20
 """Once a segment holds this much, the next one begins."""
 SUFFIX = ".seg"
+DESTINATION = "destination"
+"""The file that says where the records are sent."""
 _TAKEN = "~"
 _CLAIM_FIELDS = 5
 _NOBODY_KNOWN = ProcessIdentity(pid=0, started=0, boot_id="?", host="?", namespace=0)
@@ -177,9 +179,12 @@ def discard_segments(path: Path, before: int) -> None:
 def remove(path: Path) -> None:
     """Delete a spool, its segments first. Does not raise: another call deletes what remains."""
     with contextlib.suppress(OSError):
-        # Segments first: as long as one is left, so must be the file that says where to send it.
         for number in segments(path):
             segment_path(path, number).unlink(missing_ok=True)
+        # The destination last: a sender that is killed meanwhile leaves a spool that the next one knows and deletes.
+        for each in path.iterdir():
+            if each.name != DESTINATION:
+                each.unlink(missing_ok=True)
         shutil.rmtree(path, ignore_errors=True)
 
 

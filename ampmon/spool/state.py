@@ -16,12 +16,11 @@ import msgspec
 
 from ampmon.config import SPOOL_BYTES, Route, RunOptions, route_to
 from ampmon.identity.process import ProcessIdentity, this_process
-from ampmon.spool.layout import Position, bytes_behind
+from ampmon.spool.layout import DESTINATION, Position, bytes_behind
 from ampmon.system import private
 
 
 CURSOR = "cursor"
-DESTINATION = "destination"
 REJECTED = "rejected"
 _CLOSED, _FINDINGS, _REQUEST = "closed", "findings", "request"
 

@@ -117,7 +117,7 @@ class SpoolTail:
                 # Cleared first, because another segment may get its name meanwhile.
                 self._named = False
                 above = list(self.path.parents)[:2]
-                for each in (self.path / state.DESTINATION, self.path, *above):
+                for each in (self.path / layout.DESTINATION, self.path, *above):
                     with contextlib.suppress(OSError):  # not every system syncs directories
                         layout.sync_path(each)
             retired = [self._retired.popleft() for _ in range(len(self._retired))]

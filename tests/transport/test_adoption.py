@@ -7,6 +7,7 @@ import fcntl
 import multiprocessing
 import os
 import socket
+import sys
 import threading
 import time
 from multiprocessing.synchronize import Barrier
@@ -21,7 +22,7 @@ from ampmon.sender import election
 from ampmon.sender.adoption import LINGER_S, SILENT_S, adopt, orphans
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.loop import Loop
-from ampmon.spool import Destination, claim, claimant_of, frame, spools
+from ampmon.spool import Destination, claim, claimant_of, frame, layout, spools
 from ampmon.testing import ManualClock, MemoryTransport
 from ampmon_server.cli.serve import orphan_senders
 from attempts import DEAD, Attempt, end_sender, seqs
@@ -256,6 +257,32 @@ def test_what_a_killed_removal_left_is_removed(tmp_path: Path) -> None:
     wait_for(lambda: not spools(tmp_path))
     stop.set()
     thread.join()
+
+
+@pytest.mark.parametrize("deletions", range(4))
+def test_a_removal_that_is_cut_off_leaves_a_spool_that_the_next_sender_removes(
+    tmp_path: Path, deletions: int
+) -> None:
+    """A sender that is killed while it removes a spool leaves the destination, so the next one need not wait."""
+    attempt = Attempt(tmp_path, process=DEAD)
+    attempt.events(3)
+    attempt.spool.close()
+    (attempt.spool.path / "cursor").touch()
+    left: list[None] | None = [None] * deletions
+
+    def dying(event: str, _: object) -> None:
+        if event == "os.remove" and left is not None:
+            if not left:
+                raise KeyboardInterrupt
+            left.pop()
+
+    sys.addaudithook(dying)  # sees the deletions of all functions, and stays for good
+    with pytest.raises(KeyboardInterrupt):
+        layout.remove(attempt.spool.path)
+    left = None
+    assert (attempt.spool.path / "destination").exists()
+    drain(tmp_path, lambda destination: MemoryTransport())
+    assert spools(tmp_path) == []
 
 
 def test_each_machine_has_a_sender_of_its_own(
