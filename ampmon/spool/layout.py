@@ -184,7 +184,8 @@ def remove(path: Path) -> None:
         # The destination last: a sender that is killed meanwhile leaves a spool that the next one knows and deletes.
         for each in path.iterdir():
             if each.name != DESTINATION:
-                each.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    each.unlink()
         shutil.rmtree(path, ignore_errors=True)
 
 
