@@ -525,6 +525,15 @@ def test_ranks_of_one_host_share_a_directory(tmp_path: Path, server: MemoryTrans
     assert all(seqs(server.records(a)) == list(range(2001)) for a in server.headers)
 
 
+def hand_over(
+    path: Path, worker: DestinationWorker, transport: MemoryTransport, clock: ManualClock
+) -> None:
+    """Give a worker a spool to send."""
+    destination = Destination.read(path)
+    assert destination is not None
+    worker.add(SpoolDelivery(path, destination, transport, clock))
+
+
 def test_a_resumed_run_waits_for_the_attempt_before_it(
     tmp_path: Path, server: MemoryTransport
 ) -> None:
@@ -538,9 +547,7 @@ def test_a_resumed_run_waits_for_the_attempt_before_it(
     destination = Destination.of(resumed.options)
     worker = DestinationWorker(destination, server, clock, gone=lambda name: None)
     for path in spools(tmp_path):
-        described = Destination.read(path)
-        assert described is not None
-        worker.add(SpoolDelivery(path, described, server, clock))
+        hand_over(path, worker, server, clock)
     assert worker.work()
     assert [batch.attempt_id for batch in server.batches] == [ended.id, other.id]
     while worker.work():
@@ -564,9 +571,7 @@ def test_a_run_that_goes_on_waits_for_no_others_that_ended(
 
     def meet(attempt: Attempt) -> None:
         attempt.event()
-        described = Destination.read(attempt.spool.path)
-        assert described is not None
-        worker.add(SpoolDelivery(attempt.spool.path, described, server, clock))
+        hand_over(attempt.spool.path, worker, server, clock)
 
     resumed: list[Attempt] = []
 
@@ -602,9 +607,7 @@ def test_a_server_that_fails_a_run_that_goes_on_is_left_alone_at_once(
     )
     for attempt in attempts:
         attempt.event()
-        described = Destination.read(attempt.spool.path)
-        assert described is not None
-        worker.add(SpoolDelivery(attempt.spool.path, described, server, clock))
+        hand_over(attempt.spool.path, worker, server, clock)
 
     def slow(_: wire.Record) -> bool:
         clock.advance(0.6)
@@ -632,17 +635,12 @@ def test_an_attempt_that_just_died_arrives_whole_before_the_next(
         destination = Destination.of(killed.options)
         worker = DestinationWorker(destination, server, clock, gone=lambda name: None)
 
-        def meet(path: Path) -> None:
-            described = Destination.read(path)
-            assert described is not None
-            worker.add(SpoolDelivery(path, described, server, clock))
-
-        meet(killed.spool.path)
+        hand_over(killed.spool.path, worker, server, clock)
         assert worker.work()
         child.kill()
     resumed = Attempt(tmp_path, run=killed.run)
     resumed.events(3)
-    meet(resumed.spool.path)
+    hand_over(resumed.spool.path, worker, server, clock)
     while worker.work():
         clock.advance(0.01)
     order = [batch.attempt_id for batch in server.batches]
@@ -667,9 +665,7 @@ def refused_and_next(
     worker = DestinationWorker(destination, transport, clock, gone=lambda name: None)
     for attempt in (ended, later):
         attempt.events(3)
-        described = Destination.read(attempt.spool.path)
-        assert described is not None
-        worker.add(SpoolDelivery(attempt.spool.path, described, transport, clock))
+        hand_over(attempt.spool.path, worker, transport, clock)
     return ended, later, worker
 
 
