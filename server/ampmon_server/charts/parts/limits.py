@@ -13,7 +13,7 @@ from ampmon_server.charts.parts.layout import beside
 from ampmon_server.charts.parts.traces import Trace, band, line
 from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.series import Floats, Ints
-from ampmon_server.model.words import count
+from ampmon_server.model.words import count, digits_of
 
 
 BEYOND = 28.0
@@ -107,7 +107,7 @@ class FormatWindow:
     def labels(self, low: float, high: float, window: Window) -> list[dict[str, Any]]:
         """Label each line within the plot at its right end, without overlaps."""
         of = self.format
-        largest = count(int(of.max)) if of.max < 1e6 else f"{of.max:.1e}".replace("e+", "e")
+        largest = count(int(of.max)) if of.max < 1e6 else digits_of(of.max, 2)
         said = (
             ("overflow", largest),
             ("subnormal", f"2<sup>{of.exponent_min_normal}</sup>"),
