@@ -204,7 +204,7 @@ class PlainGear:
         so_far = self._script[: self._at]
         begun = any(call < 0 for call in so_far)
         monitor._optimizers.turned(self._done + begun)
-        # With `_asks`, `stepping` has told the linter of each step.
+        # With `_asks`, `stepping` reports each step to the linter.
         for each in () if self._asks else self._steps:
             if (optimizer := self._optimizers[each]()) is not None:
                 monitor._linter.stepped(optimizer, self._done)

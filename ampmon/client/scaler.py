@@ -72,8 +72,7 @@ class Monitored(_Base):
         stock: Any = super()
         steps = stock.step, stock._maybe_opt_step
         methods = stock.scale, stock._unscale_grads_, *steps, stock.update
-        # Unbound: `weakref.finalize` holds the monitor and its gear, which must not hold the
-        # scaler.
+        # Unbound: `weakref.finalize` holds the monitor and its gear, which must not hold the scaler.
         return [getattr(each, "__func__", None) for each in methods]
 
     def scale(self, outputs: Any, *args: Any, **kwargs: Any) -> Any:

@@ -314,8 +314,7 @@ class CursorKeeper:
     def _move(self, end: Position, **changes: Any) -> None:
         now_s = self._clock()
         next_segment = end.segment != self.cursor.segment
-        # Synced before segments are deleted: an older cursor lacks counts that only they could
-        # give.
+        # Synced before segments are deleted: an older cursor lacks counts that only they could give.
         durable = next_segment or now_s - self._durable_s >= _DURABLE_EVERY_S
         cursor = msgspec.structs.replace(
             self.cursor, segment=end.segment, offset=end.offset, **changes

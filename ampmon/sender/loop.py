@@ -102,8 +102,7 @@ class Loop:
             for worker in self._workers.values():
                 worker.stop()
             for thread in self._threads:
-                # A request may take longer. Its thread is a daemon, and another sender sends the
-                # batch again.
+                # A request may take longer. Its thread is a daemon, and another sender sends the batch again.
                 thread.join(_JOIN_S)
             if elected():
                 with contextlib.suppress(OSError):

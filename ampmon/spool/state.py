@@ -142,8 +142,7 @@ class AnswersReader:
         """Return the findings in the spool at ``path``, unvalidated, or None if they are not new. Raises OSError."""
         try:
             stat = (path / _FINDINGS).stat()
-            # The inode too, because two files of one tick of the file system's clock have the same
-            # time.
+            # The inode too, because two files of one tick of the file system's clock have the same time.
             if (stamp := (stat.st_mtime_ns, stat.st_ino)) == self._read:
                 return None
             content = (path / _FINDINGS).read_bytes()

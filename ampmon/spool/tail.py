@@ -56,8 +56,7 @@ class SpoolTail:
         self._end: int | None = None
         """Where the newest segment ends, or None if that is uncertain."""
         self._make_directory()
-        # One tuple, so that no other thread sees the descriptor of one segment and the number of
-        # another.
+        # One tuple, so that no other thread sees the descriptor of one segment and the number of another.
         self._file = self._new_segment(0)
 
     def write(self, payload: bytes, key: str = "") -> None:

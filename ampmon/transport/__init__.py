@@ -45,7 +45,7 @@ _COMPRESSED_FROM_BYTES = 512
 _LEVEL = 1
 _ANSWER_BYTES_MAX = 2**20
 _RETRY_AFTER_MAX_S = 300.0
-# 401 too, because the token is read anew at each attempt: the file may be replaced.
+# 401 too: each attempt reads the token again, and its file may be replaced.
 _TRANSIENT = frozenset({401, 408, 425, 429})
 # http.client's ValueError quotes a header that it refuses: it must not reach a log.
 _LOST = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)

@@ -143,7 +143,7 @@ def test_what_cannot_be_looked_at_is_not_known(data_directory: Path) -> None:
 
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("batched", [False, True])
-def test_a_loss_within_a_transform_is_told_unless_it_is_batched(
+def test_a_loss_within_a_transform_has_a_state_unless_it_is_batched(
     data_directory: Path, *, batched: bool, fused: bool
 ) -> None:
     """A loss scaled within `torch.func.grad` has a state, one within `vmap` has none, and neither is an error."""

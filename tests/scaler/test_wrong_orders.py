@@ -304,7 +304,7 @@ def test_gradients_handed_on_in_chunks_are_right(data_directory: Path, learns: b
     assert told(data_directory) == {}
 
 
-def test_an_unscaled_loss_beside_a_penalty_on_inputs_is_told(data_directory: Path) -> None:
+def test_an_unscaled_loss_beside_a_penalty_on_inputs_is_reported(data_directory: Path) -> None:
     """A GAN whose generator's loss is not scaled gets the lint, though the other loss depends on inputs too."""
     first, first_optimizer, scaler = small()
     second = nn.Linear(1, 4)
@@ -320,7 +320,7 @@ def test_an_unscaled_loss_beside_a_penalty_on_inputs_is_told(data_directory: Pat
     assert told(data_directory) == {"scaler": {"unscaled_loss"}}
 
 
-def test_a_loss_of_another_scaler_is_told(data_directory: Path) -> None:
+def test_a_loss_of_another_scaler_is_reported(data_directory: Path) -> None:
     """A GAN that scales each loss with the other model's scaler gets the lint for both, with the reason."""
     model, optimizer, scaler = small(name="one")
     other_model, other_optimizer, other_scaler = small(scale=32.0, name="other")

@@ -81,8 +81,7 @@ class BackgroundJobs(Generic[T]):
 
     def _work(self) -> None:
         while self._waiting and threading.main_thread().is_alive():
-            # It stays there while it runs, so that it counts as busy and a forked child starts it
-            # again.
+            # It stays there while it runs, so that it counts as busy and a forked child starts it again.
             key, job = self._waiting[0]
             try:
                 self._ended[key] = job()

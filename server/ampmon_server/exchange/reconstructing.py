@@ -159,7 +159,7 @@ class _Laying:
     def _clean(self, updates: int, to: float | None) -> None:
         """Add updates without skips, over which the scale moves to ``to``."""
         grown = self._octaves(to)
-        # Back at the first scale sooner than it can grow there: the training was started anew.
+        # The scale cannot grow back to the first one so soon: the training was started again.
         if grown >= 2 and to == self._first and updates < grown * self._rules.growth_interval:
             self._restart(self._step)
             self._scale, grown = to, 0

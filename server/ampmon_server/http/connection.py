@@ -158,7 +158,7 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         for deadline in (self._head, self._rest, self._reading):
             deadline.end()
-        # Not for a client that was rejected at once, of whom uvicorn knows nothing.
+        # uvicorn does not know a client that was rejected at once.
         if self.transport is not None:
             super().connection_lost(exc)
         self._crowd.note(self, waiting=False)
