@@ -249,9 +249,17 @@ def test_without_a_home_directory_commands_need_only_the_named_one(
         raise RuntimeError("Could not determine home directory.")
 
     left_behind(tmp_path, server.url)
+    bare = left_behind(tmp_path / "bare", server.url)
+    token = (tmp_path / "bare" / "token").read_text()
+    (tmp_path / "bare" / "token").unlink()
     monkeypatch.setattr(Path, "home", home)
     monkeypatch.delenv("AMPMON_DIR", raising=False)
     assert ampmon("sync", tmp_path).returncode == 0
+    asked = ampmon("sync", tmp_path / "bare")
+    assert (asked.returncode, "name the server's token" in asked.stderr) == (1, True), asked.stderr
+    monkeypatch.setenv("AMPMON_TOKEN", token.strip())
+    assert ampmon("sync", tmp_path / "bare").returncode == 0
+    assert seqs(server.store.records(bare.id)) == [0, 1, 2]
     nowhere = ampmon("sync")
     assert nowhere.returncode == 2
     assert nowhere.stderr.startswith("ampmon sync: there is no home directory: set AMPMON_DIR")

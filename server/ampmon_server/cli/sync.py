@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -68,13 +69,20 @@ class _Ways:
         to = partial(HttpTransport, url, route=route_to(url))
         if self._file is not None:
             return to(token=_held(self._file))
-        own = self._beside or data_directory() / "token"
+        own = self._beside or _own_token()
         if url == self._known or url.startswith("http://"):
             token = self._token or destination.token
             return to(token=token, token_file=own)
-        if self._token or (self._beside is None and own.exists()):
+        if self._token or (self._beside is None and own is not None and own.exists()):
             self.kept_from.add(url)
         return to(token=destination.token, token_file=self._beside)
+
+
+def _own_token() -> Path | None:
+    """The token file of the user's own data directory. None if the user has no home directory."""
+    with suppress(ConfigurationError):
+        return data_directory() / "token"
+    return None
 
 
 def _held(file: Path) -> str:
