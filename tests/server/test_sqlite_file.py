@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +22,10 @@ from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.opening import url_of
 from ampmon_server.store.schema import migrations
 from batches import Trainer
+
+
+SOMEBODY = 65534
+"""A user other than root."""
 
 
 @pytest.fixture
@@ -48,6 +56,36 @@ def test_what_is_no_database_is_refused(used: Settings) -> None:
         Store.open(used)
 
     assert file.read_bytes() == noise
+
+
+@contextmanager
+def not_as_root(*owned: Path) -> Iterator[None]:
+    """Do without root's rights, which no mode of a file limits. ``owned`` belong to the user that acts instead."""
+    if os.geteuid() != 0:
+        yield
+        return
+    for path in owned:
+        os.chown(path, SOMEBODY, SOMEBODY)
+    os.seteuid(SOMEBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_file_that_cannot_be_written_is_refused_at_once() -> None:
+    """A server does not start on a database that it may only read, and does once it may write it."""
+    # Not pytest's folder, which another user may not enter.
+    with tempfile.TemporaryDirectory() as place:
+        settings = Settings(data_directory=Path(place))
+        Store.open(settings).close()
+        file = settings.database_file
+        file.chmod(0o400)
+        with not_as_root(Path(place), *settings.server_directory.iterdir(), file.parent):
+            with pytest.raises(Unusable, match=r"ampmon.db cannot be used \(Permission denied\)"):
+                Store.open(settings)
+            file.chmod(0o600)
+            Store.open(settings).close()
 
 
 def test_a_new_reader_waits_for_no_writer(used: Settings) -> None:

@@ -236,9 +236,10 @@ def _exclusively(url: URL) -> IO[bytes]:
     # A file of its own: `restore` holds the lock while it renames a copy over the database.
     held = sqlite.lock(file.with_name(file.name + ".lock"))
     try:
-        # SQLite would make the file readable by all. Its log copies the mode of the file.
+        # SQLite would make the file readable by all, and would open one that it cannot write: until the first batch,
+        # nobody would know. Its log copies the mode of the file.
         # Before SQLite opens it: closing any descriptor of a file drops the process's POSIX locks.
-        os.close(private.open_file(file, os.O_RDONLY | os.O_CREAT))
+        os.close(private.open_file(file, os.O_RDWR | os.O_CREAT))
     except OSError as error:
         held.close()
         raise Unusable(
