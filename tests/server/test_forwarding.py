@@ -313,19 +313,35 @@ def test_a_run_that_mlflow_does_not_take_keeps_no_other_waiting(
     assert caplog.text.count("is not forwarded to mlflow") == 1
 
 
-class Hesitant:
-    """A destination that rejects each run once."""
+class Choosy:
+    """A destination that rejects what ``rejects`` says of the deliveries so far, the new one last."""
 
-    key = "hesitant"
+    key = "choosy"
 
-    def __init__(self) -> None:
+    def __init__(self, rejects: Callable[[list[UUID]], bool]) -> None:
         self.delivered: list[UUID] = []
+        self._rejects = rejects
 
     def deliver(self, portion: Portion) -> str:
         self.delivered.append(portion.run_id)
-        if self.delivered.count(portion.run_id) == 1:
+        if self._rejects(self.delivered):
             raise forwarder.Rejected
         return "here"
+
+    def forward(self, store: Store, then_s: float = 0.0) -> int:
+        """Forward until a run was accepted and ``then_s`` have passed. Return the number of forwarded points."""
+        writer = Writer()
+        forwarding = forwarder.Forwarder("choosy", self, store, writer)
+
+        async def until_accepted() -> None:
+            task = asyncio.ensure_future(forwarding.keep_forwarding())
+            await asyncio.to_thread(wait_for, lambda: forwarding.points, "an accepted run")
+            await asyncio.sleep(then_s)
+            task.cancel()
+
+        asyncio.run(until_accepted())
+        writer.close()
+        return forwarding.points
 
 
 def test_a_rejected_run_is_tried_again_although_it_does_not_change(
@@ -334,21 +350,33 @@ def test_a_rejected_run_is_tried_again_although_it_does_not_change(
     """A run that the destination rejected is offered again later, and once more is enough if that is accepted."""
     for name, value in {"POLL_S": 0.01, "SKEW_US": 0, "SPARED_S": 0.2}.items():
         monkeypatch.setattr(forwarder, name, value)
-    destination, writer = Hesitant(), Writer()
-    forwarding = forwarder.Forwarder("hesitant", destination, store, writer)
+    destination = Choosy(lambda delivered: delivered.count(delivered[-1]) == 1)
     store.begin_forwarding(destination.key)  # what is stored before is not forwarded
     trainer = Batches()
     store.ingest(trainer.batch(trainer.updates(3)))
+    assert (destination.forward(store, then_s=0.5), len(destination.delivered)) == (3, 2)
 
-    async def forward() -> None:
-        task = asyncio.ensure_future(forwarding.keep_forwarding())
-        await asyncio.to_thread(wait_for, lambda: forwarding.points, "the second attempt")
-        await asyncio.sleep(0.5)
-        task.cancel()
 
-    asyncio.run(forward())
-    writer.close()
-    assert (forwarding.points, len(destination.delivered)) == (3, 2)
+def test_runs_that_are_always_rejected_are_logged_once_and_delay_no_other(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run that is rejected each time is logged once. Only a few such runs are tried before one that changed."""
+    for name, value in {"POLL_S": 0.0, "SKEW_US": 0, "SPARED_S": 0.0, "RUNS_MAX": 3}.items():
+        monkeypatch.setattr(forwarder, name, value)
+    good = Batches()
+
+    def rejects(delivered: list[UUID]) -> bool:
+        if len(delivered) == 100:
+            store.ingest(good.batch(good.updates(1)))
+        return delivered[-1] != good.run_id
+
+    destination = Choosy(rejects)
+    store.begin_forwarding(destination.key)
+    for trainer in [Batches() for _ in range(20)]:
+        store.ingest(trainer.batch(trainer.updates(1)))
+    destination.forward(store)
+    assert 100 <= destination.delivered.index(good.run_id) < 100 + 2 * forwarder.RUNS_MAX
+    assert caplog.text.count("is not forwarded to choosy") == 20
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ PAUSE_MAX_S = 60.0
 SPARED_S = 3600.0
 """Delay until the next attempt to forward a rejected run."""
 RUNS_MAX = 64
-"""Most changed runs in one round."""
+"""Most runs in one round."""
 SKEW_US = 120 * 1_000_000
 """A change may become visible this long after its recorded time: server clocks differ and writes take time."""
 
@@ -115,12 +115,13 @@ class Forwarder:
         behind = await asyncio.to_thread(self._store.behind, key, self._since, RUNS_MAX)
         self.waiting = len(behind)
         # Rejected runs too: they are not listed if they have not changed since.
-        for run_id in dict.fromkeys((*(each.run_id for each in behind), *self._spared)):
-            if self._spared.get(run_id, 0.0) <= time.monotonic():
-                try:
-                    await self._forward(run_id)
-                except NotFound:  # deleted meanwhile
-                    self._spared.pop(run_id, None)
+        known = dict.fromkeys((*(each.run_id for each in behind), *self._spared))
+        due = [each for each in known if self._spared.get(each, 0.0) <= time.monotonic()]
+        for run_id in due[:RUNS_MAX]:
+            try:
+                await self._forward(run_id)
+            except NotFound:  # deleted meanwhile
+                self._spared.pop(run_id, None)
         if len(behind) == RUNS_MAX:
             self._since = max(self._since, behind[-1].changed)
         else:
@@ -146,9 +147,10 @@ class Forwarder:
         try:
             position = await _in_thread(partial(self._destination.deliver, portion))
         except Rejected as error:
+            if portion.run_id not in self._spared:  # it may be rejected each time
+                _log.warning("Run %s is not forwarded to %s: %s", portion.run_id, self.label, error)
             self._spared[portion.run_id] = time.monotonic() + SPARED_S
             self.failed += 1
-            _log.warning("Run %s is not forwarded to %s: %s", portion.run_id, self.label, error)
             return None
         if not self.up:
             _log.warning("Forwarding to %s works again", self.label)
