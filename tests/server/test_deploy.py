@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+import hatch_build
 from ampmon_server.cli.parser import parser
 from serving import Server
 from tools import SYSTEMD
@@ -169,7 +170,14 @@ def test_the_image_holds_no_secret_and_runs_as_nobody() -> None:
     kept = re.findall(r"^!(.*)$", (DEPLOY / "Dockerfile.dockerignore").read_text(), re.M)
     wheel = re.search(r"^only-include = (\[.*\])$", (ROOT / "pyproject.toml").read_text(), re.M)
     assert wheel is not None
-    for part in [*yaml.safe_load(wheel[1]), "pyproject.toml", "README.md", "LICENSE"]:
+    needed = [
+        *yaml.safe_load(wheel[1]),
+        *hatch_build.SOURCES,
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+    ]
+    for part in needed:
         assert (ROOT / part).exists()
         assert any(part == each or part.startswith(f"{each}/") for each in kept), part
 
