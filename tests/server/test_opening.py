@@ -108,8 +108,10 @@ def test_an_altered_schema_is_refused(
     changed(statement)
     line = refusal(settings)
 
+    program = "pg_restore" if settings.database_url else "ampmon db restore"
     assert told in line
     assert "COPY" in line
+    assert program in line
 
 
 def test_a_missing_table_that_others_refer_to_is_named_as_any_other() -> None:

@@ -203,7 +203,9 @@ def _restore(url: URL) -> str:
         return (
             f"stop the programs that use it, and run ampmon db restore COPY --database-url '{url}'"
         )
-    return "restore a copy into an empty database, ampmon db restore COPY --database-url ..."
+    return (
+        "run pg_restore --no-owner --single-transaction --dbname=EMPTY COPY for an empty database"
+    )
 
 
 def _another(url: URL) -> str:
