@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import builtins
 import contextlib
+import functools
 import itertools
 import multiprocessing
 import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing.util import Finalize, register_after_fork
+from typing import Any
 
 from ampmon import config
 from ampmon.client.recorder import Recorder
@@ -34,6 +38,8 @@ _beginning = False
 """Whether a run is just beginning. A signal handler that interrupts this must not begin another."""
 _handled: BaseException | None = None
 """The exception that the parent was handling when it forked this process. It is handled here too, and ends nothing."""
+_left: str | None = None
+"""The outcome by the newest call of `sys.exit` in the main thread. None until calls are noted."""
 _lock = threading.RLock()
 """Held while a run begins or ends, so there is only one. Reentrant, since a signal handler may interrupt the holder."""
 _generations = itertools.count()
@@ -71,6 +77,7 @@ def start(options: RunOptions) -> Recorder | None:
         if _beginning:  # called by a signal handler that interrupted this function
             return _current
         _beginning = True
+        _note_exits()
         greeted = _current is not None and _current.greeted
         try:
             finish()
@@ -177,24 +184,50 @@ def end(outcome: str, deadline_s: float = FINISH_DEADLINE_S) -> None:
         recorder.finish(until - time.monotonic(), outcome)
 
 
+def _note_exits() -> None:
+    """Note what `sys.exit` and `exit` are called for. Handlers of atexit see neither a SystemExit nor the exit code."""
+    global _left
+    if _left is None:
+        sys.exit = _noting(sys.exit)
+        kind: Any = type(getattr(builtins, "exit", None))
+        if kind.__module__ == "_sitebuiltins":
+            kind.__call__ = _noting(kind.__call__)
+    _left = "finished"
+
+
+def _noting(leave: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(leave)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        global _left
+        try:
+            return leave(*args, **kwargs)
+        except SystemExit as error:
+            if threading.current_thread() is threading.main_thread():
+                _left = _outcome(error)
+            raise
+
+    return call
+
+
 def _at_exit() -> None:
-    fatal = _fatal()
-    end(type(fatal).__name__ if fatal is not None else "finished")
-
-
-def _fatal() -> BaseException | None:
-    """The exception that ends this process."""
     # In an interactive session, `sys.last_value` is the exception of an earlier line, which ended nothing.
     if hasattr(sys, "ps1"):
-        return None
+        return finish()
     # Before the exit handlers run, the interpreter stores the exception there. Those of a multiprocessing child run
-    # while it is still handled, and torch turns it into `sys.exit(1)` there.
+    # while it is still handled.
     fatal = getattr(sys, "last_value", None) or sys.exc_info()[1]
-    if fatal is _handled:
-        return None
+    end(_outcome(fatal) if fatal is not None else _left or "finished")
+
+
+def _outcome(fatal: BaseException) -> str:
+    """How a process ends that this exception ends. torch and Hydra turn one of a training into `sys.exit(1)`."""
     if isinstance(fatal, SystemExit):
-        return fatal.__context__ if fatal.code else None
-    return fatal
+        if not fatal.code:
+            return "finished"
+        code = fatal.code if isinstance(fatal.code, int) else 1
+        cause = fatal.__context__
+        return f"SystemExit({code})" if cause in (None, _handled) else type(cause).__name__
+    return "finished" if fatal is _handled else type(fatal).__name__
 
 
 def _after_fork_in_child() -> None:

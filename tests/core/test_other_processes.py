@@ -73,6 +73,8 @@ def train(_, fails):
     scaler.scale(parameter.sum()).backward()
     scaler.step(optimizer)
     scaler.update()
+    if fails == "code":
+        sys.exit(3)
     if fails:
         raise ValueError("of the test")
 
@@ -82,19 +84,23 @@ if __name__ == "__main__":
         torch.multiprocessing.start_processes(train, (True,), start_method="fork")
     except torch.multiprocessing.ProcessRaisedException:  # another try, in a child that inherits the exception
         torch.multiprocessing.start_processes(train, (False,), start_method="fork")
+    child = torch.multiprocessing.get_context("fork").Process(target=train, args=(0, "code"))
+    child.start()
+    child.join()
 """
 
 
 def test_a_child_that_imports_ampmon_first_says_how_it_ended(
     data_directory: Path, tmp_path: Path
 ) -> None:
-    """A child of torch.multiprocessing that imports ampmon itself ends its run as finished, or with its exception."""
+    """A child of torch.multiprocessing that imports ampmon itself ends its run as finished, or with what ended it."""
     script = tmp_path / "training.py"
     script.write_text(FIRST_IN_CHILD)
     scripts.run(str(script))
     ends = [one.messages[-1] for one in recordings(data_directory)]
-    told = sorted((end.kind, end.detail) for end in ends if isinstance(end, wire.Event))
-    assert told == [("exception", {"type": "ValueError"}), ("finish", {})]
+    told = sorted(str((end.kind, end.detail)) for end in ends if isinstance(end, wire.Event))
+    whys = {"type": "SystemExit(3)"}, {"type": "ValueError"}
+    assert told == [str(each) for each in (*(("exception", why) for why in whys), ("finish", {}))]
 
 
 def test_workers_of_a_data_loader_record_nothing(data_directory: Path) -> None:

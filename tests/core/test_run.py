@@ -270,12 +270,28 @@ for _ in range(3):
 
 @pytest.mark.parametrize(
     ("end", "status", "last"),
-    [("", 0, ("finish", {})), ("1 / 0", 1, ("exception", {"type": "ZeroDivisionError"}))],
+    [
+        ("", 0, ("finish", {})),
+        ("1 / 0", 1, ("exception", {"type": "ZeroDivisionError"})),
+        ("sys.exit()", 0, ("finish", {})),
+        ("sys.exit(3)", 3, ("exception", {"type": "SystemExit(3)"})),
+        ("exit(2)", 2, ("exception", {"type": "SystemExit(2)"})),
+        (
+            "try: 1 / 0\nexcept ArithmeticError: sys.exit(1)",  # as Hydra ends
+            1,
+            ("exception", {"type": "ZeroDivisionError"}),
+        ),
+        (
+            "import threading\nended = threading.Thread(target=sys.exit, args=(1,))\nended.start()\nended.join()",
+            0,
+            ("finish", {}),
+        ),
+    ],
 )
 def test_a_script_that_ends_says_how(
     data_directory: Path, end: str, status: int, last: tuple[str, dict[str, str]]
 ) -> None:
-    """The exit of a script finishes its run; an uncaught exception records its type instead."""
+    """The exit of a script finishes its run. An uncaught exception or an exit code records its type instead."""
     ended = scripts.run("-c", SCRIPT.format(end=end), check=False)
     assert ended.returncode == status
     recorded = recording(data_directory)

@@ -43,6 +43,13 @@ def test_a_crash_names_the_first_exception_of_the_newest_start():
     assert raised.title == "The process died after step 299: OutOfMemoryError"
 
 
+@pytest.mark.parametrize(("type_", "what"), [("OSError", "traceback"), ("SystemExit(3)", "reason")])
+def test_a_crash_says_what_to_look_for(type_, what):
+    """Output has the traceback of an exception, and the reason of an exit code."""
+    (crashed,) = found(case(_healthy(), status="crashed", events=(event("exception", type=type_),)))
+    assert f"It raised {type_}: see its own output for the {what}." in crashed.explanation
+
+
 @pytest.mark.parametrize(("quiet_s", "expected"), [(59, []), (61, ["silent"])])
 def test_silence_begins_after_a_minute(quiet_s, expected):
     """A silent run gets a warning 60 s after its last record."""

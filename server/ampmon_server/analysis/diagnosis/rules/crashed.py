@@ -14,7 +14,7 @@ EXPLANATION = (
     "The process exited unexpectedly. {how} Everything up to its last step is stored. Resume from the newest "
     "checkpoint, with the scaler's state."
 )
-RAISED = "It raised {type}: see its own output for the traceback."
+RAISED = "It raised {type}: see its own output for the {what}."
 KILLED = (
     "No exception was recorded: the process was killed, for example by the scheduler or for lack of memory, or the "
     "machine went down."
@@ -35,11 +35,14 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
     )
     after = f" after step {count(last)}" if last is not None else ""
     why = f": {raised}" if raised else ": no reason recorded"
+    what = "reason" if raised.startswith("SystemExit") else "traceback"
     yield Finding(
         rule="crashed",
         severity="notice" if raised in INTERRUPTED else "critical",
         title=f"The process died{after}{why}",
-        explanation=EXPLANATION.format(how=RAISED.format(type=raised) if raised else KILLED),
+        explanation=EXPLANATION.format(
+            how=RAISED.format(type=raised, what=what) if raised else KILLED
+        ),
         fix=FIX,
         last_step=last,
         evidence={"exception": raised or None, "last_step": last},
