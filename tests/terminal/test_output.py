@@ -43,22 +43,46 @@ def typed(line: str, server: Server, **environment: str) -> tuple[str, str]:
         ("ampmon runs --json | true; echo ${PIPESTATUS[0]}", 1),
         ("ampmon token list >&-; echo $?", 0),
         ("ampmon export -o - >&-; echo $?", 0),
+        ("ampmon | true; echo ${PIPESTATUS[0]}", 1),
+        ("ampmon run sh -c 'exit 7' >&-; echo $?", 7),
+        ("ampmon doctor - <&- 2>&-; echo $?", 2),
+        ("ampmon delete latest <&- 2>&-; echo $?", 2),
     ],
 )
 def test_nothing_is_said_if_nobody_reads(server: Server, line: str, code: int) -> None:
-    """A closed pipe ends a command with 1, and a closed stdout changes nothing. Neither prints an error."""
+    """A closed pipe ends a command with 1, and a closed stream changes nothing. Neither prints an error."""
     out, err = typed(line, server)
 
     assert err == ""
     assert out.endswith(f"{code}\n")
 
 
-def test_a_full_disk_is_said_in_a_line(server: Server) -> None:
+@pytest.mark.parametrize("words", ["ampmon runs", "ampmon"])
+def test_a_full_disk_is_said_in_a_line(server: Server, words: str) -> None:
     """Output that a full disk refuses gives one line and exit code 2."""
-    assert typed("ampmon runs > /dev/full; echo $?", server) == (
+    assert typed(f"{words} > /dev/full; echo $?", server) == (
         "2\n",
-        "ampmon runs: [Errno 28] No space left on device\n",
+        f"{words}: [Errno 28] No space left on device\n",
     )
+
+
+def test_ctrl_c_is_quiet_while_modules_are_loaded() -> None:
+    """Ctrl-C before a command is loaded ends it with 130 and prints nothing, as later."""
+    program = """
+import sys
+from ampmon_server.cli import main
+
+class Interrupted:
+    @staticmethod
+    def find_spec(name, *_):
+        if name == "ampmon_server.cli.parser":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted)
+sys.exit(main(["runs"]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 def test_an_error_without_words_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

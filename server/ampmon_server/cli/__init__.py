@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -13,13 +14,24 @@ CANNOT = 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Return its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
-    if words[:1] == ["run"]:
-        from ampmon import launch
+    _replace_closed_streams()
+    try:
+        if words[:1] == ["run"]:
+            from ampmon import launch
 
-        return launch.main(words[1:], _start_server)
-    from ampmon_server.cli import commands
+            return launch.main(words[1:], _start_server)
+        from ampmon_server.cli import commands
 
-    return commands.main(words)
+        return commands.main(words)
+    except KeyboardInterrupt:  # also while modules are loaded
+        return 130
+
+
+def _replace_closed_streams() -> None:
+    """Let commands read nothing from a closed stdin, and print to nobody. Python gives None for a closed stream."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - as long as the process
 
 
 def _start_server() -> None:

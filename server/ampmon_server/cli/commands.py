@@ -33,51 +33,47 @@ _OURS = ("ampmon", "ampmon_server")
 
 def main(argv: Sequence[str]) -> int:
     """Run one command. Return its exit code."""
-    if not argv:
-        print(WELCOME, end="")
-        return 0
-    _prepare_stdout()
-    arguments = parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        with suppress(OSError):  # of a file that was replaced by a pipe
+            sys.stdout.reconfigure(errors="backslashreplace")  # the encoding may lack a character
+    given = argparse.Namespace(command="", what="", function=f"{__name__}:welcome")
     try:
-        code = int(resolve_name(arguments.function)(arguments) or 0)
-        sys.stdout.flush()
+        try:
+            if argv:
+                parser().parse_args(argv, given)
+            return int(resolve_name(given.function)(given) or 0)
+        finally:
+            sys.stdout.flush()  # here, where a failure is caught, and not when Python ends
     except BrokenPipeError:  # the reader closed the pipe, as `head` does
         _discard_stdout()
         return 1
     except (AmpmonError, OSError) as error:
-        return _end(arguments, error)
+        return _end(given, error)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in _OURS:
             raise
         needed = f"This needs ampmon's server: {install('server')}"
         print(f"{needed} ({error.name} is missing)", file=sys.stderr)
         return CANNOT
-    except KeyboardInterrupt:
-        return 130
-    return code
 
 
-def _end(arguments: argparse.Namespace, error: Exception) -> int:
+def welcome(_: argparse.Namespace) -> None:
+    """Print what to begin with."""
+    print(WELCOME, end="")
+
+
+def _end(given: argparse.Namespace, error: Exception) -> int:
     """Print why a command failed, and return its exit code. For a file: "train.log: No such file or directory"."""
     if not str(error):  # nobody expected it, and only its traceback says what it is
         raise error
-    below = f" {arguments.what}" if arguments.command == "db" else ""
+    words = ["ampmon", given.command, given.what if given.command == "db" else ""]
     why = str(error)
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         why = f"{error.filename}: {error.strerror}"
-    print(f"ampmon {arguments.command}{below}: {why}", file=sys.stderr)
+    print(f"{' '.join(filter(None, words))}: {why}", file=sys.stderr)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         _discard_stdout()
     return CANNOT
-
-
-def _prepare_stdout() -> None:
-    """Let commands print any text, also if stdout is closed or its encoding lacks a character."""
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        with suppress(OSError):  # of a file that was replaced by a pipe
-            sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _discard_stdout() -> None:
