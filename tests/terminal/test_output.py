@@ -179,6 +179,29 @@ def test_a_token_that_is_none_is_said(
     assert "check AMPMON_TOKEN or the token file" in line
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "runs \udcff",
+        "rename latest \udcff",
+        "tag latest \udcff",
+        "token new \udcff",
+        "token revoke \udcff",
+    ],
+)
+def test_a_word_in_another_encoding_is_named(
+    server: Server,
+    command: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A word that is not UTF-8 gives one line, and not that the server does not answer."""
+    monkeypatch.setenv("AMPMON_TOKEN", server.token)
+    assert main([*command.split(), "--url", server.url]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(("'\\udcff' is not UTF-8", "There is no token '?' to revoke."))
+
+
 @pytest.mark.parametrize("command", ["verify", "prune", "upgrade", "backup", "distribute"])
 def test_a_database_url_that_is_none_is_named(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

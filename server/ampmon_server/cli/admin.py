@@ -69,7 +69,8 @@ def list_tokens(arguments: argparse.Namespace) -> None:
 
 
 def revoke(arguments: argparse.Namespace) -> None:
-    _asked(arguments, lambda server: server.delete(f"/tokens/{quote(arguments.name, safe='')}"))
+    name = quote(arguments.name, safe="", errors="replace")
+    _asked(arguments, lambda server: server.delete(f"/tokens/{name}"))
     print(plain(f"{arguments.name} is revoked."))
 
 

@@ -118,12 +118,11 @@ class ApiClient:
 
     def post(self, path: str, body: object = None) -> bytes:
         """Post ``body`` as JSON to a path under /api/v1 and return the answer. Blocks. Raises ClientError."""
-        sent = None if body is None else msgspec.json.encode(body)
-        return self._request("POST", f"{_API}{path}", body=sent).data
+        return self._request("POST", f"{_API}{path}", body=body).data
 
     def patch(self, path: str, body: object) -> bytes:
         """Patch the resource at a path under /api/v1 with ``body``. Return the answer. Blocks. Raises ClientError."""
-        return self._request("PATCH", f"{_API}{path}", body=msgspec.json.encode(body)).data
+        return self._request("PATCH", f"{_API}{path}", body=body).data
 
     def delete(self, path: str) -> None:
         """Delete the resource at a path under /api/v1. Blocks. Raises ClientError."""
@@ -134,7 +133,7 @@ class ApiClient:
         method: str,
         path: str,
         fields: dict[str, str] | None = None,
-        body: bytes | None = None,
+        body: object = None,
         *,
         preload: bool = True,
     ) -> urllib3.BaseHTTPResponse:
@@ -143,7 +142,7 @@ class ApiClient:
                 method,
                 f"{self._base}{path}",
                 fields=fields,
-                body=body,
+                body=None if body is None else msgspec.json.encode(body),
                 headers=self._headers,
                 # A redirect could take the token to another server.
                 redirect=False,
@@ -154,6 +153,8 @@ class ApiClient:
             if str(error) == WRONG_PROOF:
                 raise RequestRefused(401, f"{self._not_accepted} ({error})") from None
             raise ClientError(f"{self.url}: {error}") from None
+        except UnicodeEncodeError as error:  # a word of the command line in another encoding
+            raise ClientError(f"{error.object!r} is not UTF-8") from None
         except (urllib3.exceptions.HTTPError, ValueError) as error:
             # Do not show the error's message: it may quote what was sent.
             if isinstance(error, urllib3.exceptions.SSLError):
