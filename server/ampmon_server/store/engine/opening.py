@@ -259,5 +259,11 @@ def _unreadable(error: Busy | DBAPIError, url: URL) -> str:
 
 def _refusal(error: DBAPIError, url: URL) -> str:
     if _is_sqlite(url):
-        return f"{url.database} cannot be used as a database ({error.orig}): restore it, or name another --data-dir"
+        # A full disk damages nothing, and a restored copy would be older.
+        advice = (
+            "restore it"
+            if sqlite.is_unavailable(error)
+            else "check the free space and the rights of its folder"
+        )
+        return f"{url.database} cannot be used as a database ({error.orig}): {advice}, or name another --data-dir"
     return postgresql.refusal(error, url)
