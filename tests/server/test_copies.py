@@ -22,7 +22,7 @@ from ampmon_server.store.engine import engine
 from ampmon_server.store.schema import migrations
 from batches import Trainer
 from posted import post
-from postgres import Postgres, programs
+from postgres import USER, Postgres, programs
 from serving import Server
 from warm import completed, start
 
@@ -223,7 +223,7 @@ def test_postgresql_is_copied_by_its_own_programs(
         code, line = told(*words, *where)
         assert code == 2
         assert "pg_dump --format=custom" in line
-        assert "pg_restore --no-owner" in line
+        assert "pg_restore --no-owner --role=ROLE" in line
 
 
 def test_a_dump_of_postgresql_is_whole(
@@ -234,7 +234,7 @@ def test_a_dump_of_postgresql_is_whole(
     trainer, dump = Trainer(), tmp_path / "ampmon.dump"
     filled(Settings(data_directory=tmp_path / "data", database_url=url), trainer)
     plain, empty = (each.replace("+psycopg", "", 1) for each in (url, empty_database))
-    options = ["--no-owner", "--single-transaction", f"--dbname={empty}"]
+    options = ["--no-owner", f"--role={USER}", "--single-transaction", f"--dbname={empty}"]
     for command_ in (
         ["pg_dump", "--format=custom", "--no-owner", f"--file={dump}", plain],
         ["pg_restore", *options, str(dump)],

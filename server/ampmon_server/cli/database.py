@@ -107,7 +107,8 @@ def _file_of(settings: Settings) -> Path:
     if file is None:
         raise Unusable(
             "copy PostgreSQL with its own programs: pg_dump --format=custom --no-owner --file=ampmon.dump DATABASE; "
-            "restore into an empty database: pg_restore --no-owner --single-transaction --dbname=EMPTY ampmon.dump"
+            "restore into an empty database, for the ROLE of the server: "
+            "pg_restore --no-owner --role=ROLE --single-transaction --dbname=EMPTY ampmon.dump"
         )
     return file
 

@@ -203,9 +203,7 @@ def _restore(url: URL) -> str:
         return (
             f"stop the programs that use it, and run ampmon db restore COPY --database-url '{url}'"
         )
-    return (
-        "run pg_restore --no-owner --single-transaction --dbname=EMPTY COPY for an empty database"
-    )
+    return "restore COPY into an empty database (ampmon db restore says how)"
 
 
 def _another(url: URL) -> str:
