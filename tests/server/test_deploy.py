@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import re
 import shlex
 import subprocess
@@ -71,7 +73,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
         yield "kubernetes.yaml", server[kind]["exec"]["command"][1:]
     pages = [*DEPLOY.glob("*.md"), *DEPLOY.glob("*.yaml"), ROOT / "docs" / "operations.md"]
     for page in pages:
-        for line in re.findall(r"(?:^| )ampmon ((?:token|db|health) .*)$", page.read_text(), re.M):
+        for line in re.findall(r"(?:^|[ /])ampmon ((?:token|db|health) .*)$", page.read_text(), re.M):
             yield page.name, shlex.split(re.split(r" +#| *&& *| > |`|: ", line)[0])
 
 
@@ -133,6 +135,20 @@ def test_what_is_started_serves(
     server.process.terminate()
 
     assert server.process.wait(DEADLINE_S) == 0
+
+
+def test_root_gets_a_link_of_a_service(new_server: Callable[..., Server]) -> None:
+    """The command for systemd prints a sign-in link, although the token belongs to the service's user."""
+    held = "/var/lib/ampmon/token"
+    [words] = [each for place, each in commands() if place == "README.md" and held in each]
+    server = new_server()
+    token = server.directory / "token"
+    if os.geteuid() == 0:
+        os.chown(token, pwd.getpwnam("nobody").pw_uid, -1)
+    words = [str(token) if word == held else word for word in words]
+
+    link = completed([*words, "--url", server.url]).stdout
+    assert link.startswith("https://ampmon.example/login?code=")
 
 
 def test_health_says_what_is_wrong(new_server: Callable[..., Server]) -> None:
