@@ -415,6 +415,18 @@ def test_the_real_server_takes_what_is_synced(
     assert len(server.get(f"/runs/{attempt.run}/events")["events"]) == 3
 
 
+def test_a_copy_with_a_token_of_its_own_goes_to_the_server_here(
+    tmp_path: Path, data_directory: Path, new_server: Callable[..., Server]
+) -> None:
+    """The server on the user's data directory gets its own token, also if the copied directory holds another."""
+    server = new_server(data_directory)
+    attempt = left_behind(tmp_path / "copy", "http://127.0.0.1:9", mode="offline")
+    assert (tmp_path / "copy" / "token").read_text() != server.token
+    done = ampmon("sync", tmp_path / "copy", "--url", server.url)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(server.get(f"/runs/{attempt.run}/events")["events"]) == 3
+
+
 def test_sync_waits_for_a_writer_that_may_be_alive(tmp_path: Path) -> None:
     """A silent spool of another machine is removed two seconds after it was taken over."""
     attempt = left_behind(tmp_path, "http://127.0.0.1:9", process=STRANGER)

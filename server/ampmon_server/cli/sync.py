@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from ampmon.config import RunOptions, data_directory, resolve, route_to
+from ampmon.config import RunOptions, data_directory, resolve, route_to, server_address
 from ampmon.errors import NO_TOKEN, ConfigurationError
 from ampmon.sender.sync import SpoolOutcome, Sync, spools_at
 from ampmon.spool import Destination
@@ -59,6 +59,9 @@ class _Ways:
         self._beside = token if token.exists() else None
         self._file = file
         self._url = url and options.url
+        with suppress(ConfigurationError):  # there is no home directory
+            if self._url and self._url == server_address(data_directory()):
+                self._beside = None  # a copied data directory may hold another server's token
         self._known = options.url
         self._token = options.token
         self.kept_from: set[str] = set()
