@@ -16,7 +16,7 @@ from ampmon_server.exchange.reconstructing import reconstruct
 from ampmon_server.exchange.sending import log_batches
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import Store
-from files.train_logs import HEALTHY, KNOWN, always, deepspeed, megatron
+from files.train_logs import EACH, HEALTHY, KNOWN, always, deepspeed, megatron
 
 
 BAR = 9
@@ -75,6 +75,19 @@ def test_counts_are_those_of_the_log(store: Store, tmp_path: Path) -> None:
     assert (summary.updates, summary.skipped) == (1000, sum(map(int, told)))
     assert summary.scale == 2.0**20
     assert summary.status == "finished"
+
+
+def test_a_log_that_ends_between_two_steps_adds_no_interval(tmp_path: Path) -> None:
+    """A skip after the last step that the log names comes at most as many updates later as two such lines lie apart."""
+    lines = list(deepspeed(900, always(2.0**12), window=20, power=12, hysteresis=1))
+    ends = max(at for at, line in enumerate(lines) if "OVERFLOW" in line)
+    file = tmp_path / "train.log"
+    file.write_text("\n".join(line for line in lines[: ends + 1] if "scale_args" not in line))
+    log = read_log(file)
+    rows, interval = reconstruct(log.marks, log.rules)
+    last = max(mark.step for mark in log.marks if mark.step is not None)
+    assert last < len(rows) <= last + 1 + EACH
+    assert interval in {20, 21}
 
 
 def test_what_tells_of_no_scale_is_refused(tmp_path: Path) -> None:

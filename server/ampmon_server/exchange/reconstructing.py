@@ -151,6 +151,8 @@ class _Laying:
             near = before is not None and skip.line == before.line + 1
             grown = self._octaves(skip.before)
             gap = grown * self._rules.growth_interval if grown > 0 else 0 if near else APART
+            if self._logged:  # the log names a step each `_width` updates
+                gap = min(gap, self._width)
             self._clean(gap if before is not None or self._rows else 0, skip.before)
             self._skip(skip.scale, skip.time)
             before = skip
