@@ -209,14 +209,12 @@ def _attach(
     A disabled scaler gets no monitor. Its first loss decides what to warn about.
     """
     state = scaler.__dict__
-    # Also without a run: `scale()` takes a scaler that lacks it for a copy, and attaches it again.
-    state[_MONITOR] = None
+    # `scale()` attaches a scaler that lacks it: a copy, or one for which a signal handler's exception ended this call.
+    state.pop(_MONITOR, None)
     # Copies attach with these. Without model and on_finding, which a pickle must not carry along.
     state[_OPTIONS] = {"name": name, "monitor": monitor, "call": call}
     run = current_run.ensure()
-    if run is None:
-        return
-    if scaler.is_enabled():
+    if run is not None and scaler.is_enabled():
         leave_untraced()
         config = monitor or Config()
         seen = state[_MONITOR] = Monitor(
@@ -226,7 +224,9 @@ def _attach(
         weakref.finalize(scaler, _unhook, seen).atexit = False
         kernels.expect(getattr(scaler, "_device", "cuda"))
         current_run.greet(run)
-    else:
+        return
+    state[_MONITOR] = None
+    if run is not None:
         run.event("disabled", scaler=type(scaler).__name__)
         state[_UNSEEN] = run
 
@@ -263,6 +263,7 @@ def _attach_copy(scaler: Any) -> None:
         _attach(scaler, **scaler.__dict__.get(_OPTIONS, {}))
     except Exception as error:
         signals.let_through(error)
+        scaler.__dict__[_MONITOR] = None
         warn(f"ampmon: not recording: {error}")
 
 

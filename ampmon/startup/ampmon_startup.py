@@ -185,8 +185,13 @@ def _waiting_class(kind: Any) -> type:
         return call
 
     def begin(self: Any) -> None:
-        self.__class__ = kind
-        _attempt(_watch, self)
+        waiting, self.__class__ = type(self), kind
+        try:
+            _attempt(_watch, self)
+        except BaseException:  # raised by a signal handler: the next call begins again
+            if type(self) is kind:
+                self.__class__ = waiting
+            raise
 
     def restored(self: Any) -> None:
         _restored.add(id(self))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import signal
 import sys
@@ -170,6 +171,32 @@ def test_what_a_handler_raises_within_a_hook(
     with pytest.raises((Preempted, TimeoutError)):
         train()
     assert recording(data_directory).events("error") == []
+
+
+class LateScaler(ampmon.GradScaler):
+    """A scaler at whose next question whether it is enabled, if it is ``late``, the signal arrives."""
+
+    late = False
+
+    def is_enabled(self) -> bool:
+        if self.late:
+            self.late = False
+            arrive()
+        return super().is_enabled()
+
+
+def test_a_copy_is_watched_although_a_signal_ended_its_first_scale(data_directory: Path) -> None:
+    """A copy whose first `scale()` a handler's exception ended is watched from the next one on."""
+    signal.signal(signal.SIGUSR1, raising)
+    parameter = torch.nn.Parameter(torch.ones(2))
+    scaler = copy.deepcopy(LateScaler("cpu", init_scale=2.0))
+    scaler.late = True
+    with pytest.raises(Preempted):
+        scaler.scale(parameter.sum())
+    scaler.scale(parameter.sum()).backward()
+    scaler.step(SGD([parameter], lr=0.1))
+    scaler.update()
+    assert len(recording(data_directory).updates) == 1
 
 
 @pytest.mark.parametrize("handler", HANDLERS)

@@ -317,8 +317,12 @@ def test_whatever_is_wrong_the_script_runs(tmp_path: Path, trouble: str) -> None
     assert json.loads(done.stdout) == ran(LOOP, watched=False)
 
 
-def test_a_signal_at_the_first_scale_reaches_the_script() -> None:
-    """An exception that a signal handler raises while ampmon is imported for the first `scale()` is passed on."""
+@pytest.mark.parametrize("at", ["ampmon.client.scaler", "ampmon.client.gear"])
+def test_a_signal_at_the_first_scale_reaches_the_script(data_directory: Path, at: str) -> None:
+    """An exception that a signal handler raises while ampmon is imported for the first `scale()` is passed on.
+
+    A training that goes on is watched from its next `scale()` on.
+    """
     done = scripts.run(
         "-c",
         BROKEN
@@ -330,15 +334,18 @@ def handler(number, frame): raise Preempted
 signal.signal(signal.SIGUSR1, handler)
 class Arrives:
     def find_spec(self, name, path=None, target=None):
-        if name == "ampmon.client.scaler": signal.raise_signal(signal.SIGUSR1)
+        if name == {at!r} and sys.meta_path.pop(0): signal.raise_signal(signal.SIGUSR1)
 sys.meta_path.insert(0, Arrives())
-try:
-    train(GradScaler("cpu"), Net())
-except Preempted:
-    print("preempted")
-""",
+scaler = GradScaler("cpu")
+for _ in range(2):
+    try:
+        train(scaler, Net())
+    except Preempted:
+        print("preempted")
+""".replace("{at!r}", repr(at)),
     )
     assert done.stdout.split() == ["preempted"]
+    assert len(recording(data_directory).updates) == 4
 
 
 OPTIMIZER = (
