@@ -38,6 +38,7 @@ from ampmon.client.recorder import Recorder
 from ampmon.client.sampler import Sampler
 from ampmon.config import Config
 from ampmon.lints.linter import Linter
+from ampmon.lints.reporter import AGAIN
 from ampmon.probe.budget import Budget
 from ampmon.probe.gradients import is_sharded
 from ampmon.probe.hooks import BackwardOrderLearner
@@ -313,8 +314,9 @@ class Monitor(MonitorProperties):
         """Report an error of `unscale_()`, such as a second call, unless `_unscale_grads_` has reported it already."""
         if self._raised != id(error):
             self._raised = self._begun = None
-            if id(optimizer) not in self._iteration.steps:
-                self._linter.say("unscale_in_accumulation")
+            again = ~id(optimizer) in self._iteration.calls
+            if again and id(optimizer) not in self._iteration.steps:
+                self._linter.say("unscale_in_accumulation", **AGAIN)
             self.raised(scaler, "unscale_", error, optimizer)
         self._raised = ~id(error)
 

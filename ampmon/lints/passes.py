@@ -13,7 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from ampmon.lints.gradient_checks import Clearing, Clipping, HandUnscaling
 from ampmon.lints.losses import Losses, leaves_of
 from ampmon.lints.optimizers import Steps, parameters_of
-from ampmon.lints.reporter import BARE, ENOUGH, LintReporter
+from ampmon.lints.reporter import ADDED, BARE, ENOUGH, LintReporter
 from ampmon.probe.gradients import MEASURED, is_hookable, plain_gradients
 from ampmon.probe.hooks import WeakHook, forget_hooks
 from ampmon.probe.ring import Readback
@@ -260,7 +260,7 @@ class GradientWatcher:
         now = self._now
         now.stepped = True
         if now.unscaled is not None and now.scaled > now.unscaled:
-            self._reporter.say("unscale_in_accumulation")
+            self._reporter.say("unscale_in_accumulation", **ADDED)
         version = _version(self._parameter())
         if version is None:
             if all(each.grad is None for each in parameters_of(optimizer)):

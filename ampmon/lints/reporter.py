@@ -141,9 +141,8 @@ LINTS: dict[str, Lint] = {
     ),
     "unscale_in_accumulation": Lint(
         "warning",
-        "A backward pass adds scaled gradients to gradients that are already unscaled",
-        "After `unscale_`, another backward pass ran before `step`. The gradients that it adds stay scaled, so they "
-        "outweigh the earlier ones by the factor of the scale.",
+        "{title}",
+        "{why}",
         "# once, after the last backward pass of the batch\nscaler.unscale_(optimizer)\nscaler.step(optimizer)",
     ),
     "scale_within_batch": Lint(
@@ -185,7 +184,8 @@ LINTS: dict[str, Lint] = {
         "critical",
         "`update()` is not called",
         "`step` of the same optimizer was called a second time, or `unscale_` after it, without `update()` in "
-        "between: torch refuses that. Without `update()` the scale never changes, so overflows never stop.",
+        "between: torch refuses that. Without `update()` the scale never changes, so overflows never stop. If an "
+        "exception or `continue` ended an iteration after `step`, call `scaler.update()` before the next one.",
         "scaler.step(optimizer)\nscaler.update()",
     ),
     "no_gradients": Lint(
@@ -250,6 +250,16 @@ UPDATED = {
     "title": "`update()` is called without `step()`",
     "why": 'torch stops there: "No inf checks were recorded prior to update." Either the optimizer is stepped without '
     "the scaler, or `update()` is also called for micro-batches without a step.",
+}
+ADDED = {
+    "title": "A backward pass adds scaled gradients to gradients that are already unscaled",
+    "why": "After `unscale_`, another backward pass ran before `step`. The gradients that it adds stay scaled, so they "
+    "outweigh the earlier ones by the factor of the scale.",
+}
+AGAIN = {
+    "title": "`unscale_()` is called a second time before `update()`",
+    "why": "torch refuses that. Either the loop unscales before the last backward pass of a batch, or an iteration "
+    "ended after `unscale_`, by an exception or `continue`. Then call `scaler.update()` before the next one.",
 }
 BARE = {
     "unscaled": {

@@ -88,9 +88,31 @@ def test_a_scaler_that_has_no_scale_yet(data_directory: Path, where: str, resume
     loop.loss().backward()
     with pytest.raises(AssertionError, match=f"Attempted {where} but _scale is None"):
         getattr(loop.scaler, where)(loop.optimizer)
-    detail = told(data_directory)["used_before_scale"].detail
+    lints = told(data_directory)
+    assert set(lints) == {"used_before_scale"}
+    detail = lints["used_before_scale"].detail
     assert detail["title"] == f"`{where}()` is called before `scale()`"
     assert ("first loss after a resume" in detail["explanation"]) is resumed
+
+
+@pytest.mark.parametrize("after", ["unscale_", "step"])
+def test_a_loop_that_goes_on_after_an_interruption(data_directory: Path, after: str) -> None:
+    """If an exception ended an iteration before `update()`, the lint for torch's refusal says to call that."""
+    loop = Loop()
+    for _ in range(3):
+        loop.backward()
+        loop.finish()
+    loop.backward()
+    loop.scaler.unscale_(loop.optimizer)
+    if after == "step":
+        loop.scaler.step(loop.optimizer)
+    loop.optimizer.zero_grad()
+    loop.backward()
+    with pytest.raises(RuntimeError, match="unscale_"):
+        loop.scaler.unscale_(loop.optimizer)
+    (event,) = told(data_directory).values()
+    assert "adds scaled gradients" not in event.detail["title"]
+    assert "call `scaler.update()` before the next one" in event.detail["explanation"]
 
 
 @pytest.mark.parametrize("before", [0, 3])
