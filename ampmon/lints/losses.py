@@ -52,6 +52,8 @@ class Losses:
         """Losses scaled, and backward passes begun in one, since the last update."""
         self._unpassed = 0
         """Consecutive updates with a scaled loss that was not passed backward."""
+        self._bare: dict[int, set[int]] = {}
+        """For each bare pass since the last update, by the id of its graph task: the places that it has reached."""
 
     def scaled(self, outputs: Any) -> None:
         """Mark the losses that `scale()` returned."""
@@ -91,16 +93,23 @@ class Losses:
         unpassed = self._count > self._begun and not self._by_hand
         self._unpassed = self._unpassed + 1 if unpassed else 0
         self._count = self._begun = 0
+        self._bare.clear()
         return self._unpassed == ENOUGH
 
-    def bare(self, *, own: bool) -> Literal["unscaled", "other"] | None:
+    def bare(self, place: int, *, own: bool) -> Literal["unscaled", "other"] | None:
         """Whether the running pass, unless it is ``own``, began in an unscaled loss or in another scaler's.
 
         None for an own pass, and while that is unknown, as during the capture of a graph.
         """
         if own or self._by_hand or capturing():
             return None
+        task = torch._C._current_graph_task_id()
+        self._bare.setdefault(task, set()).add(place)
         return "other" if _running else "unscaled"
+
+    def reached_alone(self, place: int) -> bool:
+        """Whether no bare pass since the last update reached both this place and another."""
+        return all(reached == {place} for reached in self._bare.values() if place in reached)
 
 
 class _Begin:

@@ -48,6 +48,8 @@ class _GradientHistory:
     """Whether one of them depends on an input that takes a gradient. Only looked for if that matters."""
     hands_on: bool = False
     """Whether one of those reaches neither the parameter nor another optimizer's. Its gradient is passed on by hand."""
+    cut: bool = False
+    """Whether one of those does not reach the parameter. Its gradient may be passed on, in a pass of its own."""
     scaled: int = 0
     """Passes of scaled losses."""
     bare: tuple[int, int] | None = None
@@ -152,7 +154,8 @@ class GradientWatcher:
         own, again = self._losses.reaching(id(self))
         now.again |= again
         now.late |= now.stepped and own
-        bare = self._losses.bare(own=own) if self._sure or self._updates else None
+        sure = self._sure or self._updates
+        bare = self._losses.bare(id(self), own=own) if sure else None
         if bare is not None:
             now.bare, now.bare_loss = (now.passes, now.version or 0), bare
         else:
@@ -198,6 +201,7 @@ class GradientWatcher:
         if inputs:
             self._now.attacks = True
             known = self._known in map(id, leaves)
+            self._now.cut |= not known
             self._now.hands_on |= not known and len(inputs) == len(others)
 
     def unscaling(self, optimizer: torch.optim.Optimizer, *, explicit: bool) -> None:
@@ -223,7 +227,7 @@ class GradientWatcher:
         ):
             self._reporter.say("scale_within_batch")
         bare = now.bare is not None and (not now.scaled or self._only_added(now.bare, version))
-        if bare and not now.hands_on:
+        if bare and not (now.hands_on or (now.cut and self._losses.reached_alone(id(self)))):
             self._unscaled += 1
             if self._unscaled > 1:
                 self._reporter.say("unscaled_loss", **BARE[now.bare_loss])

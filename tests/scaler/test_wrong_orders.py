@@ -304,6 +304,25 @@ def test_gradients_handed_on_in_chunks_are_right(data_directory: Path, learns: b
     assert told(data_directory) == {}
 
 
+@pytest.mark.parametrize("parts", [2, 3])
+def test_a_model_split_by_hand_is_right(data_directory: Path, parts: int) -> None:
+    """Parts with optimizers of their own, between which the loop passes on gradients, get no lint."""
+    trained = [small(name=f"part {number}") for number in range(parts)]
+    optimizers, scaler = [optimizer for _, optimizer, _ in trained], trained[0][2]
+    for _ in range(UPDATES):
+        cuts: list[tuple[torch.Tensor, torch.Tensor]] = []
+        hidden = torch.randn(16, 4)
+        for model, optimizer, _ in trained:
+            optimizer.zero_grad()
+            output = model(hidden).expand(-1, 4)
+            cuts.append((output, hidden := output.detach().requires_grad_()))
+        scaler.scale(cuts.pop()[0].square().mean()).backward()
+        for output, cut in reversed(cuts):
+            output.backward(cut.grad)
+        finish(scaler, *optimizers)
+    assert told(data_directory) == {}
+
+
 def test_an_unscaled_loss_beside_a_penalty_on_inputs_is_reported(data_directory: Path) -> None:
     """A GAN whose generator's loss is not scaled gets the lint, though the other loss depends on inputs too."""
     first, first_optimizer, scaler = small()
