@@ -52,6 +52,15 @@ def test_the_longest_label_has_room_in_the_margin() -> None:
     )
 
 
+def test_labels_of_lines_near_the_top_stay_within_the_plot() -> None:
+    """Three lines at a third each are labelled below the top of the axis, where Plotly still draws a label."""
+    layout = underflow(_one(normal=1, subnormal=33, zero=33, inf=33), View())["layout"]
+    heights = [each["y"] for each in layout["annotations"]]
+    assert len(heights) == 3
+    assert max(heights) <= layout["yaxis"]["range"][1]
+    assert min(np.diff(heights)) > 0.4
+
+
 def test_classes_that_never_occur_are_left_out_but_the_usual_ones() -> None:
     """Only subnormal and zero are always drawn; other lost classes only if they occur. Normal has only a hover."""
     figure = underflow(_one(inf=0, zero=0, subnormal=0), View())

@@ -15,6 +15,7 @@ from ampmon_server.charts.parts.layout import (
     escaped,
     figure,
     shortened,
+    spread,
     ticks,
     x_axis,
 )
@@ -193,13 +194,7 @@ def apart(
     """
     gap = (span[1] - span[0]) * LABEL / pixels
     ordered = sorted(labels, key=lambda label: label[0])
-    heights: list[float] = []
-    for height, _, _ in ordered:
-        heights.append(max(height, heights[-1] + gap if heights else -math.inf))
-    highest = span[1]
-    for place in reversed(range(len(heights))):
-        heights[place] = min(heights[place], highest)
-        highest = heights[place] - gap
+    heights = spread([height for height, _, _ in ordered], gap, span[1])
     return [
         beside(height, words, run.role, view, **keys)
         for height, (_, words, run) in zip(heights, ordered, strict=True)

@@ -14,7 +14,7 @@ import numpy as np
 from ampmon.numerics.histogram import SMALL_CLASSES
 from ampmon_server.analysis.flushed import Flushed
 from ampmon_server.charts.parts.chart import chart, why_no_samples
-from ampmon_server.charts.parts.layout import Figure, beside, figure, y_axis
+from ampmon_server.charts.parts.layout import Figure, beside, figure, spread, y_axis
 from ampmon_server.charts.parts.layout import ticks as ticks_at
 from ampmon_server.charts.parts.samples import GRID_DEFINITION, JudgedGradients, Place, judge, scope
 from ampmon_server.charts.parts.traces import Trace, band, broken, dotted, each_once, line
@@ -260,13 +260,14 @@ def _line_labels(
     if gone is not None:
         named.append((gone.estimate, "flushed ≈ ", "zero"))
     floor, top = ends
-    gap = (top - floor) * 0.11
-    labels, lowest = [], floor
-    for share, words, role in sorted(named):
-        at = max(float(height_of(np.array([share]), floor)[0]), lowest)
-        labels.append(beside(at, words + percent(share), role, view))
-        lowest = at + gap
-    return labels
+    named.sort()
+    heights = height_of(np.array([share for share, _, _ in named]), floor).tolist()
+    return [
+        beside(at, words + percent(share), role, view)
+        for at, (share, words, role) in zip(
+            spread(heights, (top - floor) * 0.11, top), named, strict=True
+        )
+    ]
 
 
 def _caption(drawn: list[ElementClass], judged: JudgedGradients) -> str:

@@ -308,6 +308,17 @@ def beside(y: float, text: str, role: str, view: View, **keys: Any) -> dict[str,
     return label(text, role, **place | keys)
 
 
+def spread(heights: Sequence[float], gap: float, top: float) -> list[float]:
+    """Move labels at ascending heights apart, by at least ``gap``. None is above ``top``."""
+    moved: list[float] = []
+    for height in heights:
+        moved.append(max(height, moved[-1] + gap if moved else -math.inf))
+    for place in reversed(range(len(moved))):
+        moved[place] = min(moved[place], top)
+        top = moved[place] - gap
+    return moved
+
+
 def label(text: str, role: str, **place: Any) -> dict[str, Any]:
     """Return an annotation without an arrow. ``text`` is Plotly's HTML."""
     font = {"size": 11, "color": f"role:{role}"}
