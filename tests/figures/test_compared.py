@@ -120,8 +120,8 @@ def test_names_are_inert_and_isolated(name: str) -> None:
 def test_beside_a_plot_a_value_is_whole_and_the_name_gives_way() -> None:
     """A label beside the plot keeps the whole value and shortens a long name."""
     run = Compared("planted_overflow", 0, made.source(made.updates([1.0])))
-    assert run.beside("15.2 %") == "\u2068planted_ove…\u2069 15.2 %"
-    assert run.beside("0.00085 %") == "\u2068planted_…\u2069 0.00085 %"
+    assert run.beside("15.2 %") == "\u2068plante…rflow\u2069 15.2 %"
+    assert run.beside("0.00085 %") == "\u2068plan…flow\u2069 0.00085 %"
     assert replace(run, name="ddp").beside("0.00085 %") == "\u2068ddp\u2069 0.00085 %"
 
 

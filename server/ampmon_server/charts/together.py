@@ -82,9 +82,8 @@ class Compared:
 
     def beside(self, value: str) -> str:
         """Return the name and a value in one line beside a plot. Only the name is shortened."""
-        most = min(NAME_MAX, LINE_MAX - len(value))
-        cut_off = self.name if len(self.name) <= most else self.name[: most - 1] + "…"
-        return f"\u2068{escaped(cut_off)}\u2069 {value}".strip()
+        name = shortened(self.name, min(NAME_MAX, LINE_MAX - len(value)))
+        return f"\u2068{escaped(name)}\u2069 {value}".strip()
 
     @property
     def line(self) -> dict[str, Any]:
