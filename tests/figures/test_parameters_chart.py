@@ -119,6 +119,10 @@ def test_rows_and_columns_stay_few(source: Source, view: View) -> None:
             ["actor.0.weight", "actor.10.weight", "critic.0.weight", "critic.10.weight"],
             ["a…0.weight", "a…10.weigh", "c…0.weight", "c…10.weigh"],
         ),
+        (
+            ["netG.main.0.weight", "netD.main.0.weight", "actor.0.weight"],
+            ["G…0.weight", "D…0.weight", "r…0.weight"],
+        ),
         (["att.q.weight", "att.q.bias", "a.bias"], ["q.weight", "q.bias", "a.bias"]),
     ],
 )

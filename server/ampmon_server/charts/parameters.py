@@ -227,7 +227,10 @@ def _borders(names: Sequence[str], height: int) -> list[dict[str, Any]]:
 
 
 def _alike(names: Sequence[str]) -> list[str]:
-    """Shorten names. Those of one module lose the same words. If some are equal, all begin with their first letter."""
+    """Shorten names. Those of one module lose the same words. If some are equal, a letter of the first word begins all.
+
+    It is the first letter, or the last one if that tells more of them apart, as for netG and netD.
+    """
     lost: Counter[str] = Counter()
     modules = [name.rpartition(".")[0] for name in names]
     for module, name in zip(modules, names, strict=True):
@@ -235,10 +238,15 @@ def _alike(names: Sequence[str]) -> list[str]:
     texts = [_short(name, lost[module]) for module, name in zip(modules, names, strict=True)]
     if len({*texts}) == len(texts):
         return texts
-    return [
-        text if text == name else f"{name[0]}…{text.lstrip('…')}"[:LABEL_LETTERS]
-        for text, name in zip(texts, names, strict=True)
-    ]
+    first = [name.partition(".")[0] or name for name in names]
+    labels = (
+        [
+            text if text == name else f"{word[letter]}…{text.lstrip('…')}"[:LABEL_LETTERS]
+            for text, name, word in zip(texts, names, first, strict=True)
+        ]
+        for letter in (0, -1)
+    )
+    return max(labels, key=lambda each: len({*each}))
 
 
 def _short(name: str, words: int = 0) -> str:
