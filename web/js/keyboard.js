@@ -81,8 +81,3 @@ function place(tip, term, held) {
   tip.style.left = `${Math.max(GAP, left)}px`;
   tip.style.top = `${below ? at.bottom + GAP : at.top - size.height - GAP}px`;
 }
-
-/** Open the dialog of keys and gestures. */
-export function openHelp() {
-  /** @type {HTMLDialogElement} */ (byId("keys")).showModal();
-}

@@ -7,7 +7,7 @@ import { copyLink, loadTheme, theme, toggleTheme } from "./browser.js";
 import { Compare } from "./compare.js";
 import { byId, copyOf, mark, say } from "./dom.js";
 import { ago, shortened } from "./format.js";
-import { commandOf, installTips, openHelp } from "./keyboard.js";
+import { commandOf, installTips } from "./keyboard.js";
 import { List } from "./list.js";
 import { Live } from "./live.js";
 import { paced } from "./pace.js";
@@ -48,6 +48,8 @@ let lastTick = Date.now();
 let [place, until, reached] = [0, 0, 0];
 /** What had the focus when another page was opened, until that has its title. @type {Element | null} */
 let left = null;
+/** The addresses, without their views, of the page that is shown and of the one before. */
+let [here, before] = ["", ""];
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let scrolled;
 
@@ -81,8 +83,11 @@ function show({ title, element }) {
   if (!element.isConnected) content.replaceChildren(element);
   document.title = `${shortened(title, 60)} · ampmon`;
   sayState(live.connection);
-  // A screen reader says what has the focus. A reader who moved it meanwhile keeps it.
-  if (left === document.activeElement) element.querySelector("h1")?.focus({ preventScroll: true });
+  // A screen reader says what has the focus. A reader who moved it meanwhile keeps it. After Back, it is on the run again.
+  if (left === document.activeElement) {
+    const run = [...element.querySelectorAll("a")].find(({ hash }) => hash === before && hash.startsWith("#/runs/"));
+    (run ?? element.querySelector("h1"))?.focus({ preventScroll: true });
+  }
   left = null;
 }
 
@@ -93,6 +98,7 @@ function route() {
   until = place && performance.now() + RETURN_MS;
   if (page?.look(address)) return scrollToPlace();
   const first = page === null;
+  [before, here] = [here, location.hash.split("?")[0] ?? ""];
   page?.close?.();
   // Browser buttons work while a dialog is open. Its subject is on the page that is left.
   for (const dialog of document.querySelectorAll("dialog.asking")) dialog.remove();
@@ -223,7 +229,7 @@ function onKey(event) {
 /** Run a command. Return false if nothing here handles it. @param {Command} command */
 function act(command) {
   if (page?.act?.(command)) return true;
-  if (command === "help") openHelp();
+  if (command === "help") /** @type {HTMLDialogElement} */ (byId("keys")).showModal();
   else if (command === "link") void copyLink();
   else if (command === "theme") toggleTheme();
   else if (command === "list") location.hash = "#/";
@@ -249,7 +255,7 @@ function recolour() {
 async function start() {
   installTips();
   byId("theme").addEventListener("click", toggleTheme);
-  byId("help").addEventListener("click", openHelp);
+  byId("help").addEventListener("click", () => act("help"));
   document.addEventListener("keydown", onKey);
   byId("skip").addEventListener("click", skip);
   await Promise.all([loadTheme(recolour), signInFromAddress()]);

@@ -2,7 +2,7 @@
 
 import { AXES } from "./address.js";
 import { html, select } from "./dom.js";
-import { count, steps } from "./format.js";
+import { count, plural, steps } from "./format.js";
 import { FOLLOWED } from "./range.js";
 
 /** @type {[Command, string, string][]} */
@@ -62,7 +62,7 @@ export const isWhole = ({ start, stop, follow }) => start === null && stop === n
 
 /** @param {View} view */
 function shownWords({ start, stop, x, follow }) {
-  if (follow !== null) return `Following the newest ${count(follow)} steps`;
+  if (follow !== null) return `Following the newest ${plural(follow, "step")}`;
   if (x === "time") return "Showing a time range";
   const words = stop === null ? `steps from ${count(start ?? 0)} on` : steps(start ?? 0, stop - 1);
   return `Showing ${x === "user" ? "logged " : ""}${words}`;
