@@ -14,6 +14,7 @@ from web.views import settle
 
 
 WIDTH = 320
+TABLET = 768
 NAME = "n" * 120
 
 
@@ -38,6 +39,16 @@ def test_long_names_make_no_view_wider_than_a_small_screen(reader: Reader) -> No
     assert faults(reader.page) == []
     reader.open(f"#/compare?runs={runs[0].run_id},{runs[1].run_id}")
     settle(reader)
+    assert faults(reader.page) == []
+
+
+def test_the_table_of_parameters_fits_a_tablet(reader: Reader) -> None:
+    """Held upright, a tablet shows every column of the parameters without scrolling sideways."""
+    run = PostedRun(reader.server)
+    run.updates(3)
+    reader.size(TABLET)
+    reader.arrive(run)
+    reader.wait("the parameters", lambda: reader.texts("[data-ledger=parameters] tbody tr"))
     assert faults(reader.page) == []
 
 
