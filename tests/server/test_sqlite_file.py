@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from ampmon import wire
 from ampmon_server.cli import main
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, Unusable, Verification
+from ampmon_server.store import Busy, Store, Unusable, Verification
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.opening import url_of
 from ampmon_server.store.schema import migrations
@@ -151,6 +151,36 @@ def test_nothing_is_acknowledged_into_a_file_that_is_gone(
 
     aside.replace(file)
     assert (sent(), client.get("/readyz").status_code) == (200, 200)
+
+
+def test_nothing_is_acknowledged_into_a_log_that_is_gone(used: Settings) -> None:
+    """Once its log is removed, a store is busy and says why. After it is closed, all that it stored is in the file."""
+    store, trainer = Store.open(used), Trainer()
+    store.ingest(trainer.batch(trainer.updates(3)))
+    used.database_file.with_name("ampmon.db-wal").unlink()
+
+    for _ in range(2):
+        with pytest.raises(Busy, match="its log was removed or replaced"):
+            store.ingest(trainer.batch(trainer.updates(1)))
+        with pytest.raises(Busy, match="its log was removed"):
+            store.run(trainer.run_id)
+    store.close()
+    store = Store.open(used)
+    assert store.run(trainer.run_id)[0].updates == 3
+    store.close()
+
+
+def test_the_last_connection_removes_the_log_itself(used: Settings) -> None:
+    """A new connection is allowed after all others are closed, because SQLite then deletes the log."""
+    opened = engine.open_engine(url_of(used))
+    log = used.database_file.with_name("ampmon.db-wal")
+    for _ in range(2):
+        with engine.writing(opened) as connection:
+            connection.exec_driver_sql("DELETE FROM runs")
+        assert log.exists()
+        opened.raw_connection().invalidate()
+        assert not log.exists()
+    opened.dispose()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import sys
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -32,6 +32,9 @@ _FIRST = "PRAGMA auto_vacuum = INCREMENTAL"
 """Set on a new, empty file, so that free pages can be cut off its end later. On a file with content, the pragma would
 wait for a writer."""
 
+_Identity: TypeAlias = tuple[int, int]
+"""Device and inode of a file."""
+
 READS: dict[str, Any] = {}
 WRITES: dict[str, Any] = {"writes": True}
 """Connection options. A write takes its lock at the start: a read that turns into a write cannot wait for it."""
@@ -51,38 +54,59 @@ def open_engine(url: URL) -> Engine:
     event.listen(engine, "do_connect", file.check)
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "connect", file.opened)
+    event.listen(engine, "close", file.closed)
     event.listen(engine, "begin", _begin)
     return engine
 
 
 class _File:
-    """Remembers which file an engine opened first, and detects when another file takes its name."""
+    """Remembers which file and which log (-wal) an engine uses, and detects when one is removed or replaced.
+
+    SQLite would not notice. It would write to files that nothing opens again, or read one log by the index of another.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._is: tuple[int, int] | None = None
+        self._is: _Identity | None = None
+        self._log: _Identity | None = None
+        self._open: set[int] = set()
+        """The open connections. With the last one, SQLite deletes the log."""
 
-    def opened(self, *_: object) -> None:
-        """Record the file's identity (device and inode) on the first connection, which creates the file."""
-        self._is = self._is or self._found()
+    def opened(self, connection: Any, _: ConnectionPoolEntry) -> None:
+        """Record the file's identity on the first connection, which creates the file."""
+        self._open.add(id(connection))
+        self._is = self._is or _found(self._path)
+
+    def closed(self, connection: Any, _: ConnectionPoolEntry) -> None:
+        self._open.discard(id(connection))
+        if not self._open:
+            self._log = None
 
     def check(self, *_: object) -> None:
-        """Raise OperationalError if the file was removed or replaced, because writes to it would be lost."""
-        if self._is is not None and self._found() != self._is:
+        """Raise OperationalError if the file or its log was removed or replaced, because writes to it would be lost."""
+        if self._is is not None and _found(self._path) != self._is:
             raise sqlite3.OperationalError(
                 "its file was removed or replaced while the server ran; put it back, or restart the server"
             )
+        log = _found(f"{self._path}-wal")
+        if self._log is not None and log != self._log:
+            # The last connection to be closed still has the log, and moves it into the file.
+            raise sqlite3.OperationalError(
+                "its log was removed or replaced while the server ran; restart the server"
+            )
+        self._log = log if self._open else None
 
-    def _found(self) -> tuple[int, int] | None:
-        try:
-            found = os.stat(self._path)
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
+
+def _found(path: str) -> _Identity | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def confirm(engine: Engine) -> None:
-    """Raise OperationalError if the open database file was removed or replaced."""
+    """Raise OperationalError if the open database file or its log was removed or replaced."""
     engine.get_execution_options()["file"].check()
 
 
