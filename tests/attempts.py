@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
 from ampmon import identity, sender, wire
 from ampmon.config import resolve
-from ampmon.spool import Destination, SpoolWriter
+from ampmon.sender.loop import Loop
+from ampmon.spool import Destination, Position, SpoolReader, SpoolWriter
 from ampmon.testing import ManualClock
-from waiting import wait_for
+from waiting import DEADLINE_S, wait_for
 
 
 DEAD = identity.ProcessIdentity(
@@ -105,8 +108,45 @@ def end_sender(directory: Path) -> None:
     wait_for(lambda: not identity.process_alive(found.pid, 0))
 
 
+@contextlib.contextmanager
+def working(loop: Loop) -> Iterator[threading.Thread]:
+    """Run a sender's loop in a thread named "loop", which ends with the block."""
+    stop = threading.Event()
+    thread = threading.Thread(target=loop.run, args=(stop,), name="loop")
+    thread.start()
+    try:
+        yield thread
+    finally:
+        stop.set()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
 def seqs(records: list[wire.Record]) -> list[int]:
     return [record.seq for record in records]
+
+
+BEGIN = Position(0, 0)
+
+
+def read_on(
+    reader: SpoolReader, bytes_max: int = 2**24, records_max: int = 10_000
+) -> tuple[list[bytes], int]:
+    """The records from the reader's position to the end of its spool, and the number of damaged places."""
+    payloads, corrupt = [], 0
+    before = None
+    while reader.position != before:
+        before = reader.position
+        chunk = reader.read(bytes_max=bytes_max, records_max=records_max, over=True)
+        payloads += [entry.payload for entry in chunk.entries]
+        corrupt += chunk.corrupt + sum(entry.corrupt for entry in chunk.entries)
+    return payloads, corrupt
+
+
+def seqs_of(payloads: list[bytes]) -> list[int]:
+    return [
+        message.seq for message in map(wire.decode, payloads) if isinstance(message, wire.Event)
+    ]
 
 
 # A process that appends until it is killed and reports every append.
@@ -128,3 +168,17 @@ def endless(directory: Path, url: str = "http://127.0.0.1:9") -> list[str]:
     """The command of a process that appends until it is killed. It prints its attempt's id, then a dot per record."""
     folder = str(Path(__file__).parent)
     return [sys.executable, "-c", ENDLESS.format(folder=folder, directory=str(directory), url=url)]
+
+
+def killed(directory: Path, enough: int, url: str = "http://127.0.0.1:9") -> tuple[UUID, int]:
+    """Kill an `endless` process after ``enough`` records. Return its attempt's id, and how many records it reported."""
+    with subprocess.Popen(endless(directory, url), stdout=subprocess.PIPE, bufsize=0) as child:
+        assert child.stdout is not None
+        attempt_id = UUID(child.stdout.readline().decode().strip())
+        kept = 0
+        while kept < enough:
+            dots = child.stdout.read(65536)
+            assert dots, "the process ended by itself"
+            kept += len(dots)
+        child.kill()
+        return attempt_id, kept + len(child.stdout.read())

@@ -10,7 +10,8 @@ import numpy as np
 from ampmon import wire
 from ampmon.client import current_run
 from ampmon.numerics.histogram import Statistics
-from ampmon.spool import Position, SpoolReader, spools
+from ampmon.spool import SpoolReader, spools
+from attempts import BEGIN, read_on
 from waiting import DEADLINE_S
 
 
@@ -91,13 +92,8 @@ def recordings(directory: Path) -> list[Recording]:
 
 
 def _read(path: Path) -> Recording:
-    reader = SpoolReader(path, Position(0, 0))
-    records: list[bytes] = []
-    before = None
-    while reader.position != before:
-        before = reader.position
-        chunk = reader.read(bytes_max=2**24, records_max=10_000, over=True)
-        records += [entry.payload for entry in chunk.entries]
+    reader = SpoolReader(path, BEGIN)
+    records, _ = read_on(reader)
     return Recording([wire.decode(payload) for payload in (*reader.headers.values(), *records)])
 
 

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import socket
 import sys
-import threading
 import time
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -25,13 +24,14 @@ from ampmon.sender.loop import Loop
 from ampmon.spool import Destination, claim, claimant_of, frame, layout, spools
 from ampmon.testing import ManualClock, MemoryTransport
 from ampmon_server.cli.serve import orphan_senders
-from attempts import DEAD, Attempt, end_sender, seqs
+from attempts import DEAD, Attempt, end_sender, seqs, working
 from draining import drain
 from recording_server import RecordingServer
 from waiting import DEADLINE_S, wait_for
 
 
 STRANGER = msgspec.structs.replace(DEAD, host="another-machine")
+LIVING = msgspec.structs.replace(this_process(), pid=1, started=0)
 
 
 def silent(path: Path, for_s: float = SILENT_S + 1) -> None:
@@ -41,19 +41,21 @@ def silent(path: Path, for_s: float = SILENT_S + 1) -> None:
         os.utime(each, (then_s, then_s))
 
 
-def taken(path: Path) -> Path:
-    """Take over a spool as a sender does, and return its new path."""
+def destination_of(path: Path) -> Destination:
     destination = Destination.read(path)
     assert destination is not None
-    now = adopt(path, destination)
+    return destination
+
+
+def taken(path: Path) -> Path:
+    """Take over a spool as a sender does, and return its new path."""
+    now = adopt(path, destination_of(path))
     assert now is not None
     return now
 
 
 def delivery(path: Path, server: MemoryTransport, clock: ManualClock) -> SpoolDelivery:
-    destination = Destination.read(path)
-    assert destination is not None
-    return SpoolDelivery(path, destination, server, clock)
+    return SpoolDelivery(path, destination_of(path), server, clock)
 
 
 def _race(path: Path, ready: Barrier, won: multiprocessing.Queue[str]) -> None:
@@ -97,8 +99,7 @@ def test_a_stranger_s_spool_is_taken_when_it_was_silent_for_long(tmp_path: Path)
     """A spool of another machine is adopted only after ten minutes without a write."""
     attempt = Attempt(tmp_path, process=STRANGER)
     attempt.events(2)
-    destination = Destination.read(attempt.spool.path)
-    assert destination is not None
+    destination = destination_of(attempt.spool.path)
     assert adopt(attempt.spool.path, destination) is None
     assert orphans(tmp_path) == {}
     silent(attempt.spool.path, SILENT_S - 60)
@@ -117,8 +118,7 @@ def test_a_stranger_whose_sender_works_is_only_silent(tmp_path: Path) -> None:
     status = tmp_path / "senders" / STRANGER.place() / "status"
     status.parent.mkdir(parents=True)
     status.write_text("{}")
-    destination = Destination.read(attempt.spool.path)
-    assert destination is not None
+    destination = destination_of(attempt.spool.path)
     assert adopt(attempt.spool.path, destination) is None
     assert orphans(tmp_path) == {}
     status.unlink()
@@ -128,13 +128,10 @@ def test_a_stranger_whose_sender_works_is_only_silent(tmp_path: Path) -> None:
 
 def test_a_spool_taken_over_is_another_s_only_when_its_taker_is_gone(tmp_path: Path) -> None:
     """A claimed spool is adopted if its claimant is dead, or belongs to another machine and is silent."""
-    living = msgspec.structs.replace(this_process(), pid=1, started=0)
-    for who, left in ((living, True), (DEAD, False), (STRANGER, True)):
+    for who, left in ((LIVING, True), (DEAD, False), (STRANGER, True)):
         attempt = Attempt(tmp_path, process=DEAD)
         claimed = _claimed_by(attempt.spool.path, who)
-        destination = Destination.read(claimed)
-        assert destination is not None
-        assert (adopt(claimed, destination) is None) == left
+        assert (adopt(claimed, destination_of(claimed)) is None) == left
         assert (claimed.name in orphans(tmp_path)) is False
         if who == STRANGER:
             silent(claimed)
@@ -210,18 +207,16 @@ def test_an_attempt_that_goes_on_in_a_spool_of_its_own_has_not_crashed(tmp_path:
 
 def test_a_spool_that_was_taken_away_is_done_with(tmp_path: Path) -> None:
     """A sender drops a spool that another process took over, and sends none of it."""
-    server, stop = MemoryTransport(), threading.Event()
+    server = MemoryTransport()
     server.down = True
     attempt = Attempt(tmp_path, process=DEAD)
     attempt.events(3)
-    thread = threading.Thread(target=Loop(tmp_path, lambda destination: server).run, args=(stop,))
-    thread.start()
-    wait_for(lambda: server.attempts)
-    living = msgspec.structs.replace(this_process(), pid=1, started=0)
-    _claimed_by(attempt.spool.path, living)
-    wait_for(lambda: (said := sender.status(tmp_path)) and not said.destinations[0].waiting_bytes)
-    stop.set()
-    thread.join()
+    with working(Loop(tmp_path, lambda destination: server)):
+        wait_for(lambda: server.attempts)
+        _claimed_by(attempt.spool.path, LIVING)
+        wait_for(
+            lambda: (said := sender.status(tmp_path)) and not said.destinations[0].waiting_bytes
+        )
     assert server.records(attempt.id) == []
     attempt.spool.close()
 
@@ -231,8 +226,7 @@ def test_waiting_for_the_end_sees_a_spool_that_was_taken_over(tmp_path: Path) ->
     attempt = Attempt(tmp_path)
     attempt.events(3)
     path = attempt.spool.path
-    living = msgspec.structs.replace(this_process(), pid=1, started=0)
-    claimed = _claimed_by(path, living)
+    claimed = _claimed_by(path, LIVING)
     assert not sender.wait_until_sent(tmp_path, attempt.id, 0.05)
     claimed.rename(path)
     drain(tmp_path, lambda destination: MemoryTransport())
@@ -250,13 +244,8 @@ def test_what_a_killed_removal_left_is_removed(tmp_path: Path) -> None:
     silent(attempts[1].spool.path)
     for file in attempts[2].spool.path.iterdir():
         file.unlink()
-    stop = threading.Event()
-    loop = Loop(tmp_path, lambda destination: MemoryTransport())
-    thread = threading.Thread(target=loop.run, args=(stop,))
-    thread.start()
-    wait_for(lambda: not spools(tmp_path))
-    stop.set()
-    thread.join()
+    with working(Loop(tmp_path, lambda destination: MemoryTransport())):
+        wait_for(lambda: not spools(tmp_path))
 
 
 @pytest.mark.parametrize("deletions", range(4))

@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -28,7 +27,7 @@ from ampmon.sender.destination_worker import POLL_S, DestinationWorker
 from ampmon.sender.loop import Loop
 from ampmon.spool import Cursor, Destination, frame, spools
 from ampmon.testing import ManualClock, MemoryTransport
-from attempts import DEAD, Attempt, end_sender, endless, seqs
+from attempts import DEAD, Attempt, end_sender, killed, seqs, working
 from http_server import HttpServer, QuietHandler
 from recording_server import USUAL, RecordingServer, answer_for
 from serving import free_port
@@ -156,17 +155,7 @@ def test_killed_trainer_is_delivered_to_its_last_record(
 ) -> None:
     """All records that a killed trainer has appended arrive, then its attempt is marked as crashed."""
     with SenderProcess(tmp_path):
-        with subprocess.Popen(
-            endless(tmp_path, server.url), stdout=subprocess.PIPE, bufsize=0
-        ) as trainer:
-            assert trainer.stdout is not None
-            attempt_id = UUID(trainer.stdout.readline().decode().strip())
-            kept = 0
-            while kept < 2000:
-                kept += len(trainer.stdout.read(65536))
-            trainer.kill()
-            while rest := trainer.stdout.read(65536):
-                kept += len(rest)
+        attempt_id, kept = killed(tmp_path, 2000, server.url)
         wait_for(lambda: spools(tmp_path) == [])
     stored = seqs(server.store.records(attempt_id))
     assert len(stored) in (kept, kept + 1)
@@ -216,19 +205,17 @@ def test_sender_stays_five_seconds_without_work(tmp_path: Path) -> None:
         seen = looks
         wait_for(lambda: looks > seen + 20)
 
-    now, stop = ManualClock(), threading.Event()
+    now = ManualClock()
     Attempt(tmp_path).finish()
-    loop = Loop(tmp_path, lambda destination: MemoryTransport(), clock=clock)
-    thread = threading.Thread(target=loop.run, args=(stop,), name="loop")
-    thread.start()
-    wait_for(lambda: spools(tmp_path) == [])
-    wait_for_looks()  # the loop has seen that
-    now.advance(4.9)
-    wait_for_looks()
-    assert thread.is_alive()
-    now.advance(1.1)
-    thread.join(DEADLINE_S)
-    assert not thread.is_alive()
+    with working(Loop(tmp_path, lambda destination: MemoryTransport(), clock=clock)) as thread:
+        wait_for(lambda: spools(tmp_path) == [])
+        wait_for_looks()  # the loop has seen that
+        now.advance(4.9)
+        wait_for_looks()
+        assert thread.is_alive()
+        now.advance(1.1)
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
 
 
 def test_deleted_directory_ends_its_sender(tmp_path: Path, server: RecordingServer) -> None:
@@ -301,9 +288,7 @@ def test_ensure_running_starts_one_that_is_nobody_s_child(
     attempt = Attempt(tmp_path, url=server.url)
     for _ in range(3):
         sender.ensure_running(tmp_path)
-    wait_for(lambda: sender.status(tmp_path))
-    status = sender.status(tmp_path)
-    assert status is not None
+    status = wait_for(lambda: sender.status(tmp_path))
     stat = Path(f"/proc/{status.pid}/stat").read_text().rpartition(")")[2].split()
     parent, session, niceness = int(stat[1]), int(stat[3]), int(stat[16])
     assert parent != os.getpid()
@@ -386,43 +371,36 @@ def test_server_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
             released.wait(DEADLINE_S)
             return super().send(batch, records)
 
-    released, stop = threading.Event(), threading.Event()
+    released = threading.Event()
     transports = {"http://hangs": Hanging(), "http://works": MemoryTransport()}
     attempts = [Attempt(tmp_path, url=url) for url in transports]
-    loop = Loop(tmp_path, lambda destination: _of(destination, transports))
-    thread = threading.Thread(target=loop.run, args=(stop,))
-    thread.start()
-    for attempt in attempts:
-        attempt.events(10)
-    wait_for(lambda: len(transports["http://works"].records(attempts[1].id)) == 10)
-    assert transports["http://hangs"].records(attempts[0].id) == []
-    released.set()
-    wait_for(lambda: len(transports["http://hangs"].records(attempts[0].id)) == 10)
-    stop.set()
-    thread.join()
+    with working(Loop(tmp_path, lambda destination: transports[destination.url])):
+        for attempt in attempts:
+            attempt.events(10)
+        wait_for(lambda: len(transports["http://works"].records(attempts[1].id)) == 10)
+        assert transports["http://hangs"].records(attempts[0].id) == []
+        released.set()
+        wait_for(lambda: len(transports["http://hangs"].records(attempts[0].id)) == 10)
     for attempt in attempts:
         attempt.spool.close()
 
 
 def test_a_spool_made_anew_is_sent_beside_others_that_live(tmp_path: Path) -> None:
     """Records written after a spool was removed arrive, while the sender also serves another writer."""
-    server, stop = MemoryTransport(), threading.Event()
+    server = MemoryTransport()
     removed, other = Attempt(tmp_path), Attempt(tmp_path)
-    thread = threading.Thread(target=Loop(tmp_path, lambda destination: server).run, args=(stop,))
-    thread.start()
-    for attempt in (removed, other):
-        attempt.events(3)
-        wait_for(lambda of=attempt.id: len(server.records(of)) == 3)
-    shutil.rmtree(removed.spool.path)
-    for more in (1, 2):  # by then the sender has looked at all spools and found this one gone
-        other.events(1)
-        wait_for(lambda more=more: len(server.records(other.id)) == 3 + more)
-    removed.spool.look()
-    removed.events(5)
-    assert removed.spool.remade == 1
-    wait_for(lambda: seqs(server.records(removed.id)) == list(range(8)))
-    stop.set()
-    thread.join()
+    with working(Loop(tmp_path, lambda destination: server)):
+        for attempt in (removed, other):
+            attempt.events(3)
+            wait_for(lambda of=attempt.id: len(server.records(of)) == 3)
+        shutil.rmtree(removed.spool.path)
+        for more in (1, 2):  # by then the sender has looked at all spools and found this one gone
+            other.events(1)
+            wait_for(lambda more=more: len(server.records(other.id)) == 3 + more)
+        removed.spool.look()
+        removed.events(5)
+        assert removed.spool.remade == 1
+        wait_for(lambda: seqs(server.records(removed.id)) == list(range(8)))
     for attempt in (removed, other):
         attempt.spool.close()
 
@@ -431,7 +409,7 @@ def test_a_spool_that_could_not_be_opened_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sender short of file descriptors sends other spools, and that one once it can be opened."""
-    server, stop, clock = MemoryTransport(), threading.Event(), ManualClock()
+    server, clock = MemoryTransport(), ManualClock()
     attempts = [Attempt(tmp_path) for _ in range(2)]
     short = {attempts[0].spool.path}
 
@@ -441,43 +419,35 @@ def test_a_spool_that_could_not_be_opened_is_tried_again(
         return SpoolDelivery(path, *args)
 
     monkeypatch.setattr("ampmon.sender.loop.SpoolDelivery", opened)
-    loop = Loop(tmp_path, lambda destination: server, clock=clock)
-    thread = threading.Thread(target=loop.run, args=(stop,))
-    thread.start()
-    for attempt in attempts:
-        attempt.events(3)
-    wait_for(lambda: len(server.records(attempts[1].id)) == 3)
-    short.clear()
-    clock.advance(16.0)
-    wait_for(lambda: len(server.records(attempts[0].id)) == 3)
-    stop.set()
-    thread.join()
+    with working(Loop(tmp_path, lambda destination: server, clock=clock)):
+        for attempt in attempts:
+            attempt.events(3)
+        wait_for(lambda: len(server.records(attempts[1].id)) == 3)
+        short.clear()
+        clock.advance(16.0)
+        wait_for(lambda: len(server.records(attempts[0].id)) == 3)
     for attempt in attempts:
         attempt.spool.close()
 
 
 def test_a_server_that_nothing_goes_to_any_more_is_let_go(tmp_path: Path) -> None:
     """A destination that has no spool any more loses its thread, and later records to it still arrive."""
-    urls, stop, clock = ("http://left", "http://used"), threading.Event(), ManualClock()
+    urls, clock = ("http://left", "http://used"), ManualClock()
     transports = {url: MemoryTransport() for url in urls}
     used, left = Attempt(tmp_path, url=urls[1]), Attempt(tmp_path, url=urls[0], process=DEAD)
     left.leave()
-    loop = Loop(tmp_path, lambda destination: _of(destination, transports), clock=clock)
-    thread = threading.Thread(target=loop.run, args=(stop,))
-    thread.start()
-    wait_for(lambda: transports[urls[0]].ended(left.id) == "crashed")
-    assert _threads_to(*urls) == set(urls)
 
     def moved_on() -> bool:
         clock.advance(10.0)
         return _threads_to(*urls) == {urls[1]}
 
-    wait_for(moved_on)
-    again = Attempt(tmp_path, url=urls[0])
-    again.events(3)
-    wait_for(lambda: seqs(transports[urls[0]].records(again.id)) == [0, 1, 2])
-    stop.set()
-    thread.join()
+    with working(Loop(tmp_path, lambda destination: transports[destination.url], clock=clock)):
+        wait_for(lambda: transports[urls[0]].ended(left.id) == "crashed")
+        assert _threads_to(*urls) == set(urls)
+        wait_for(moved_on)
+        again = Attempt(tmp_path, url=urls[0])
+        again.events(3)
+        wait_for(lambda: seqs(transports[urls[0]].records(again.id)) == [0, 1, 2])
     assert _threads_to(*urls) == set()
     for attempt in (used, again):
         attempt.spool.close()
@@ -508,33 +478,28 @@ def _threads_to(*urls: str) -> set[str]:
     return {url for url in urls if f"ampmon to {url}" in names}
 
 
-def _of(destination: Destination, transports: dict[str, MemoryTransport]) -> MemoryTransport:
-    return transports[destination.url]
-
-
 def test_status_tells_what_waits_and_why(tmp_path: Path) -> None:
     """The status has the server's problem, the waiting bytes and the rejected records, and clears afterwards."""
-    server, stop = MemoryTransport(), threading.Event()
+    server = MemoryTransport()
     server.down = True
-    attempt = Attempt(tmp_path, url="http://127.0.0.1:9")
+    attempt = Attempt(tmp_path)
     attempt.events(10)
-    thread = threading.Thread(target=Loop(tmp_path, lambda destination: server).run, args=(stop,))
-    thread.start()
-    wait_for(lambda: (status := sender.status(tmp_path)) and status.problem(attempt.url))
-    status = sender.status(tmp_path)
-    assert status is not None
-    assert status.problem(attempt.url) == "the server is down"
-    assert status.problem("http://elsewhere") is None
-    assert status.destinations[0].waiting_bytes > 0
-    server.refuse = lambda record: record.seq == 3
-    server.down = False
-    wait_for(lambda: (status := sender.status(tmp_path)) and status.destinations[0].rejected == 1)
-    status = sender.status(tmp_path)
-    assert status is not None
-    assert status.problem(attempt.url) is None
-    assert status.destinations[0].waiting_bytes == 0
-    stop.set()
-    thread.join()
+
+    with working(Loop(tmp_path, lambda destination: server)):
+        status = wait_for(
+            lambda: (found := sender.status(tmp_path)) and found.problem(attempt.url) and found
+        )
+        assert status.problem(attempt.url) == "the server is down"
+        assert status.problem("http://elsewhere") is None
+        assert status.destinations[0].waiting_bytes > 0
+        server.refuse = lambda record: record.seq == 3
+        server.down = False
+        status = wait_for(
+            lambda: (found := sender.status(tmp_path)) and found.destinations[0].rejected and found
+        )
+        assert status.destinations[0].rejected == 1
+        assert status.problem(attempt.url) is None
+        assert status.destinations[0].waiting_bytes == 0
     attempt.spool.close()
 
 

@@ -29,29 +29,17 @@ from ampmon.spool import (
     segments,
 )
 from ampmon.spool.tail import SpoolTail
-from attempts import Attempt, endless
+from attempts import BEGIN, Attempt, endless, killed, read_on, seqs_of
 from waiting import wait_for
 
 
-BEGIN = Position(0, 0)
+def read_all(path: Path, start: Position = BEGIN) -> tuple[list[bytes], int]:
+    return read_on(SpoolReader(path, start), bytes_max=10_000, records_max=50)
 
 
-def read_all(path: Path, start: Position = BEGIN, *, over: bool = True) -> tuple[list[bytes], int]:
-    reader = SpoolReader(path, start)
-    payloads, corrupt = [], 0
-    while True:
-        before = reader.position
-        chunk = reader.read(bytes_max=10_000, records_max=50, over=over)
-        payloads += [entry.payload for entry in chunk.entries]
-        corrupt += chunk.corrupt + sum(entry.corrupt for entry in chunk.entries)
-        if reader.position == before:
-            return payloads, corrupt
-
-
-def seqs_of(payloads: list[bytes]) -> list[int]:
-    return [
-        message.seq for message in map(wire.decode, payloads) if isinstance(message, wire.Event)
-    ]
+def encoded(count: int) -> list[bytes]:
+    events = (wire.Event(stream="", seq=seq, time=0, kind="init") for seq in range(count))
+    return [wire.encode(event) for event in events]
 
 
 def mode_of(path: Path) -> int:
@@ -200,7 +188,7 @@ def test_an_interrupt_behind_a_write_spoils_no_record(
 ) -> None:
     """A KeyboardInterrupt after a write damages neither that record nor the next."""
     attempt = Attempt(tmp_path)
-    records = [wire.encode(wire.Event(stream="", seq=seq, time=0, kind="init")) for seq in range(3)]
+    records = encoded(3)
     write = os.write
 
     def interrupted(fd: int, data: bytes) -> int:
@@ -233,16 +221,14 @@ def test_an_error_behind_a_rename_loses_no_record(
     monkeypatch.setattr(os, "replace", done)
     attempt = Attempt(tmp_path, segment_bytes=1000)
     reader, seen = SpoolReader(attempt.spool.path, BEGIN), list[bytes]()
-    written = []
-    for seq in range(100):
-        record = wire.encode(wire.Event(stream="", seq=seq, time=0, kind="init"))
+    records = encoded(100)
+    for record in records:
         assert attempt.spool.append(record)
-        written.append(record)
         chunk = reader.read(bytes_max=2**20, records_max=100, over=False)
         seen += [entry.payload for entry in chunk.entries]
     attempt.spool.close()
     rest, corrupt = read_all(attempt.spool.path, reader.position)
-    assert (seen + rest, corrupt) == (written, 0)
+    assert (seen + rest, corrupt) == (records, 0)
 
 
 class Late(bytes):
@@ -264,7 +250,7 @@ def test_what_a_signal_handler_raises_is_no_trouble_of_the_disk(tmp_path: Path) 
         raise TimeoutError
 
     attempt = Attempt(tmp_path)
-    records = [wire.encode(wire.Event(stream="", seq=seq, time=0, kind="init")) for seq in range(3)]
+    records = encoded(3)
     before = signal.signal(signal.SIGUSR1, handler)
     try:
         attempt.spool.append(records[0])
@@ -282,9 +268,7 @@ def _append_beyond_limit(directory: Path) -> None:
     attempt = Attempt(directory)
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     size = (attempt.spool.path / "000000.seg").stat().st_size
-    records = [
-        wire.encode(wire.Event(stream="", seq=seq, time=0, kind="init")) for seq in range(11)
-    ]
+    records = encoded(11)
     kept = [attempt.spool.append(record) for record in records[:1]]
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, hard))
     kept += [attempt.spool.append(record) for record in records[1:6]]
@@ -337,17 +321,7 @@ def test_forked_child_leaves_the_file_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_kill_loses_no_record_whose_append_returned(tmp_path: Path, seed: int) -> None:
     """A process killed while it appends leaves every record whose append returned, in order."""
-    rng = random.Random(seed)
-    with subprocess.Popen(endless(tmp_path), stdout=subprocess.PIPE, bufsize=0) as child:
-        assert child.stdout is not None
-        attempt_id = UUID(child.stdout.readline().decode().strip())
-        kept = 0
-        enough = rng.randint(1, 3000)
-        while kept < enough:
-            kept += len(child.stdout.read(65536))
-        child.kill()
-        while rest := child.stdout.read(65536):
-            kept += len(rest)
+    attempt_id, kept = killed(tmp_path, random.Random(seed).randint(1, 3000))
     payloads, corrupt = read_all(attempt_directory(tmp_path, attempt_id))
     seqs = seqs_of(payloads)
     assert kept > 0

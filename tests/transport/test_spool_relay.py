@@ -14,25 +14,20 @@ from pathlib import Path
 import pytest
 
 from ampmon import wire
-from ampmon.spool import Position, SpoolReader, segments
+from ampmon.spool import SpoolReader, segments
 from ampmon.spool.relay import RING_BYTES
 from ampmon.system import mounts
 from ampmon.testing import ManualClock
-from attempts import Attempt
+from attempts import BEGIN, Attempt, read_on, seqs_of
 from waiting import DEADLINE_S, wait_for
 
 
 def seqs_in(path: Path) -> list[int]:
-    reader, read = SpoolReader(path, Position(0, 0)), list[int]()
-    before = None
-    while reader.position != before:
-        before = reader.position
-        chunk = reader.read(bytes_max=2**22, records_max=5000, over=True)
-        assert sum(entry.corrupt for entry in chunk.entries) + chunk.corrupt == 0
-        records = [wire.decode(entry.payload) for entry in chunk.entries]
-        read += [record.seq for record in records if isinstance(record, wire.Event)]
+    reader = SpoolReader(path, BEGIN)
+    payloads, corrupt = read_on(reader)
+    assert corrupt == 0
     assert "attempt" in reader.headers
-    return read
+    return seqs_of(payloads)
 
 
 class Disk:
@@ -172,11 +167,13 @@ def test_a_header_that_finds_memory_full_precedes_the_next_records(
     assert attempt.spool.append(b"last")
     attempt.spool.close()
 
-    reader = SpoolReader(attempt.spool.path, Position(0, 0))
+    reader = SpoolReader(attempt.spool.path, BEGIN)
     read = list[bytes]()
     while b"last" not in read[-1:]:
+        before = reader.position
         chunk = reader.read(bytes_max=2**22, records_max=1, over=True)
         read += [entry.payload for entry in chunk.entries]
+        assert reader.position != before
     assert reader.headers["scaler"] == b"described"
 
 
