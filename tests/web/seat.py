@@ -38,6 +38,7 @@ _STATE = f"""() => ({{
         .map((one) => `${{one.tagName}} ${{one.className}} ${{one.open ?? ""}}`),
     words: document.querySelector(".toast")?.textContent,
     bar: document.querySelector("header.bar").outerHTML,
+    selected: document.querySelector(".actions:not([hidden])")?.textContent,
     style: document.body.getAttribute("style"),
 }})"""
 
