@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -147,7 +148,7 @@ def test_the_command_writes_all_or_nothing(
 ) -> None:
     """`ampmon export` writes all rows, overwrites nothing, and leaves no file for an unknown run.
 
-    A suffix names the format in capitals too.
+    A suffix names the format in capitals too. What is no file, such as /dev/null, stays with --force too.
     """
     directory = tmp_path_factory.mktemp("alone")
     store = store_with_known_run(directory)
@@ -168,3 +169,8 @@ def test_the_command_writes_all_or_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["run.parquet"]
     assert main([*asked[:4], "-o", str(tmp_path / "RUN.CSV")]) == 0
     assert (tmp_path / "RUN.CSV").read_text().startswith("step,scaler,attempt,")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert main([*asked[:4], "-o", str(pipe), "--force"]) == 2
+    assert pipe.is_fifo()
+    assert "--force" not in capfd.readouterr().err

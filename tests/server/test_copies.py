@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import sqlite3
@@ -85,6 +86,19 @@ def test_a_copy_is_taken_while_a_server_writes(server: Server, tmp_path: Path) -
     with Verification.begin(settings, repair=False) as verification:
         assert verification.broken() == verification.run(trainer.run_id) == []
     assert 500 <= held(settings, trainer) <= 500 + 5 * batches
+
+
+def test_no_copy_replaces_a_device(
+    settings: Settings, tmp_path: Path, told: Callable[..., tuple[int, str]]
+) -> None:
+    """A backup to what is no file, such as /dev/null, is refused with --force too."""
+    filled(settings, Trainer())
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code, line = told("backup", pipe, "--force", "--data-dir", settings.data_directory)
+
+    assert (code, line) == (2, f"ampmon db backup: {pipe} already exists: name another file")
+    assert pipe.is_fifo()
 
 
 def test_a_copy_is_put_back(server: Server, tmp_path: Path) -> None:

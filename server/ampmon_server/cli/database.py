@@ -84,8 +84,9 @@ def back_up(arguments: argparse.Namespace) -> None:
     """Copy an SQLite file, also while servers run."""
     database = _file_of(settings_of(arguments))
     target: Path = (arguments.file or Path(f"ampmon-{_now()}.db")).absolute()
-    if target.exists() and not arguments.force:
-        raise Unusable(f"{target} already exists: name another file, or pass --force")
+    if target.exists() and not (arguments.force and target.is_file()):
+        rest = ", or pass --force" if target.is_file() else ""
+        raise Unusable(f"{target} already exists: name another file{rest}")
     with _progress_bar("copying") as on_progress:
         copying.back_up(database, target, on_progress)
     print(f"{target}: {target.stat().st_size:,} bytes, checked and intact")

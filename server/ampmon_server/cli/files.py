@@ -150,10 +150,10 @@ def _environment() -> dict[str, object]:
 @contextmanager
 def _opened(file: Path, force: bool) -> Iterator[IO[bytes]]:
     """Open a temporary file and rename it at the end, so a failure leaves no partial file."""
-    if file.exists() and not force:
-        raise ConfigurationError(
-            f"{file} already exists: name another file with -o, or overwrite it with --force"
-        )
+    # The rename at the end would replace a device too, such as /dev/null.
+    if file.exists() and not (force and file.is_file()):
+        rest = ", or overwrite it with --force" if file.is_file() else ""
+        raise ConfigurationError(f"{file} already exists: name another file with -o{rest}")
     if not file.parent.is_dir():
         raise ConfigurationError(f"there is no folder {file.parent}: create it first")
     beside = file.with_name(f".{file.name}.{os.getpid()}")
