@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ from ampmon_server.queries.drawing import ChartRequest, draw
 from ampmon_server.store import BadBatch, Store
 from ampmon_server.store.admin import recorded
 from ampmon_server.store.engine import engine as engines
+from ampmon_server.store.pages.windows import WHOLE
 from ampmon_server.store.schema.tables import runs
 from ampmon_server.store.streams.scalers import scalers_of
 from batches import Trainer
@@ -62,6 +64,43 @@ def test_headers_of_a_batch_are_stored_at_once(store: Store) -> None:
         assert listed == [f"scaler {each}" for each in range(count)]
     assert taken[0] == taken[1]
     assert read == [1, 1]
+
+
+def resumed(store: Store, ranks: int, starts: int) -> UUID:
+    """A run whose ranks skip together. The first one samples, and the last one logs values, as of a pipeline."""
+    run_id = uuid4()
+    for start, rank in itertools.product(range(starts), range(ranks)):
+        trainer = Trainer(run_id, rank, world_size=ranks, resume_step=3 * start, started=start)
+        records = trainer.updates(5, skipped=[1], sampled=[] if rank else [2])
+        logged = [trainer.scalars({"loss": 1.0})] if rank == ranks - 1 else []
+        store.ingest(trainer.batch([*records, *logged]))
+    return run_id
+
+
+READS: dict[str, Callable[[Store, UUID], object]] = {
+    "updates": lambda store, run_id: store.updates(
+        run_id, stream=None, start=0, stop=2**53, limit=100
+    ),
+    "charts": lambda store, run_id: store.series(run_id),
+    "parameters": lambda store, run_id: store.parameter_series(run_id),
+    "activations": lambda store, run_id: store.activations(run_id),
+    "names": lambda store, run_id: store.scalar_names(run_id),
+    "values": lambda store, run_id: store.scalar_series(run_id, "loss", WHOLE),
+    "history": lambda store, run_id: store.history(run_id),
+}
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("read", READS)
+def test_more_ranks_or_starts_take_no_more_statements(store: Store, read: str) -> None:
+    """A read of a run takes as many statements on ten ranks, or after ten starts, as on two ranks after two."""
+    taken = []
+    for ranks, starts in ((2, 2), (10, 2), (2, 10)):
+        run_id = resumed(store, ranks, starts)
+        with statements(store._engine) as told:
+            READS[read](store, run_id)
+        taken.append(len(told))
+    assert taken == [taken[0]] * 3
 
 
 def test_charts_read_the_rows_of_their_run_by_key(store: Store) -> None:

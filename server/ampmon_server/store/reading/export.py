@@ -14,7 +14,12 @@ from ampmon_server.store.engine import engine
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.samples.samples import current_samples
 from ampmon_server.store.schema.tables import gradient_blocks
-from ampmon_server.store.streams.scalers import StreamSource, parameters_of, scalers_of
+from ampmon_server.store.streams.scalers import (
+    StreamSource,
+    packed_headers,
+    scalers_of,
+    unpack_parameters,
+)
 
 
 _BLOCKS = 4
@@ -65,8 +70,9 @@ def _of_source(
         with engine.reading(database) as connection:
             rows = _blocks(connection, source, after)
             held = [current_samples(connection, source, row.data, row.attempt) for row in rows]
-            for attempt in {row.attempt for row in rows} - known.keys():
-                known[attempt] = parameters_of(connection, source, attempt)
+            new = {row.attempt for row in rows} - known.keys()
+            for attempt, (parameters, _) in packed_headers(connection, source, new).items():
+                known[attempt] = unpack_parameters(parameters)
         for row, kept in zip(rows, held, strict=True):
             of = source.rank, row.attempt
             names = known[row.attempt]

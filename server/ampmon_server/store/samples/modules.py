@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, func, select
 
 from ampmon import wire
 from ampmon.numerics.histogram import Statistics, headroom_bits
 from ampmon_server.model.series import Floats, ModuleSample
 from ampmon_server.store.engine.numbers import INTEGER_MAX, split_named
-from ampmon_server.store.engine.rows import fetch, of_stream
+from ampmon_server.store.engine.rows import fetch, of_attempt, of_stream
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.samples.parameters import counts_of
 from ampmon_server.store.samples.samples import newest_of
-from ampmon_server.store.schema.tables import headers, module_blocks
+from ampmon_server.store.schema.tables import headers, ledger, module_blocks
 from ampmon_server.store.streams.attempts import world_sizes
 from ampmon_server.store.streams.scalers import Scaler, StreamSource, unpack_modules
 
@@ -72,8 +72,20 @@ class _Shard:
     modules: Sequence[wire.Module]
 
 
-_HEADERS = select(headers.c.attempt, headers.c.layout, headers.c.modules).where(
-    of_stream(headers), headers.c.modules.is_not(None)
+_LAST = func.max(ledger.c.last_step)
+_REACHING = (
+    select(ledger.c.attempt, _LAST)
+    .where(
+        of_stream(ledger),
+        ledger.c.first_step < bindparam("stop"),
+        ledger.c.last_step >= bindparam("start"),
+    )
+    .group_by(ledger.c.attempt)
+    .order_by(_LAST.desc(), ledger.c.attempt.desc())
+)
+"""Selects the attempts of a stream with updates from ``start`` to ``stop``, and the last step of each, latest first."""
+_HEADER = select(headers.c.layout, headers.c.modules).where(
+    of_attempt(headers), headers.c.modules.is_not(None)
 )
 
 
@@ -105,13 +117,17 @@ def read_newest(
 
 def _newest(connection: Connection, source: StreamSource, start: int, stop: int) -> _Shard | None:
     """The newest sample of a stream that no later attempt supersedes."""
-    found = []
-    for attempt, layout, modules in fetch(connection, _HEADERS, source.bound):
-        sample = newest_of(connection, module_blocks, source, attempt, (start, stop))
-        if sample is not None:
-            of = source.rank, attempt, layout == "sharded"
-            found.append(_Shard(*of, sample, unpack_modules(modules)))
-    return max(found, key=lambda shard: shard.sample.step, default=None)
+    newest: _Shard | None = None
+    asked = {**source.bound, "start": start, "stop": stop}
+    for attempt, last in fetch(connection, _REACHING, asked):
+        if newest is not None and newest.sample.step >= last:
+            break  # there may be thousands of attempts, and those left did not come so far
+        for layout, modules in fetch(connection, _HEADER, {**source.bound, "attempt": attempt}):
+            sample = newest_of(connection, module_blocks, source, attempt, (start, stop))
+            if sample is not None and (newest is None or sample.step > newest.sample.step):
+                of = source.rank, attempt, layout == "sharded"
+                newest = _Shard(*of, sample, unpack_modules(modules))
+    return newest
 
 
 def _together(shards: Sequence[_Shard]) -> ModuleSample:

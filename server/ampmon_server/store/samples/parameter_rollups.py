@@ -6,7 +6,7 @@ place among all that the stream ever had. The list is stored with the cells, as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import groupby
@@ -35,7 +35,7 @@ from ampmon_server.store.streams.scalers import (
     current,
     newest_header,
     numel,
-    packed_header,
+    packed_headers,
     unpack_parameters,
 )
 
@@ -98,7 +98,7 @@ class StreamSamples:
         """The samples from step ``first`` to ``last`` as one cell per sample, without superseded ones."""
         asked = {**self.source.bound, "first": first, "stop": min(last, INTEGER_MAX) + 1}
         blocks = self._blocks(asked)
-        listed = {attempt: self._listed(attempt) for attempt in {row[1] for row in blocks}}
+        listed = self._listed({attempt for _, attempt in blocks})
         parts = [
             self._cells([stack for stack, _ in alike], listed[attempt])
             for (attempt, _), alike in groupby(blocks, key=_header_of)
@@ -147,14 +147,18 @@ class StreamSamples:
             self._layout,
         )
 
-    def _listed(self, attempt: int) -> _Listed:
-        held = packed_header(self.connection, self.source, attempt)
-        if held is None:
-            return _Listed(np.zeros(0, np.int64), np.zeros(0, np.int64), None)
-        parameters, sample = held
+    def _listed(self, attempts: Set[int]) -> Mapping[int, _Listed]:
+        """What the headers of some attempts list. Those of thousands of attempts are mostly alike."""
+        held = packed_headers(self.connection, self.source, attempts)
+        if attempts - held.keys():
+            raise Damaged(f"a header of stream {self.source.number} is missing")
         place = {name: index for index, name in enumerate(self.names)}
-        places = [place.get(each.name, -1) for each in unpack_parameters(parameters)]
-        return _Listed(np.array(places, np.int64), numel(parameters), sample)
+        made = {}
+        for parameters, sample in set(held.values()):
+            places = [place.get(each.name, -1) for each in unpack_parameters(parameters)]
+            of = _Listed(np.array(places, np.int64), numel(parameters), sample)
+            made[parameters, sample] = of
+        return {attempt: made[header] for attempt, header in held.items()}
 
 
 class _Listed(NamedTuple):

@@ -43,7 +43,7 @@ from ampmon_server.store.streams.scalers import (
     Scaler,
     StreamSource,
     current,
-    packed_header,
+    packed_headers,
     shards,
     unpack_parameters,
 )
@@ -190,7 +190,7 @@ def _newest_common(steps: Sequence[Samples], counts: Ints) -> tuple[int, int] | 
 def _shard(connection: Connection, source: StreamSource, step: int, attempts: Samples) -> Shard:
     attempt = int(attempts[-1])
     sample = newest_of(connection, gradient_blocks, source, attempt, (step, step + 1))
-    header = packed_header(connection, source, attempt)
+    header = packed_headers(connection, source, [attempt]).get(attempt)
     if sample is None or header is None:
         raise NotFound(f"The sample at step {step} is no longer stored.")
     parameters, looked_at = header

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from ampmon import wire
 from ampmon_server.model.series import Flags, Ints
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX
-from ampmon_server.store.engine.rows import bound, fetch, of_attempt, of_stream
+from ampmon_server.store.engine.rows import bound, fetch, of_stream
 from ampmon_server.store.pages.packing import compress, decompress
 from ampmon_server.store.pages.pages import edge_of
 from ampmon_server.store.schema.tables import headers, ledger, runs, streams
@@ -49,23 +50,17 @@ def numel(parameters: bytes) -> Ints:
     )
 
 
-_HEADER = select(headers.c.parameters, headers.c.sample).where(of_attempt(headers))
+_HEADERS = select(headers.c.attempt, headers.c.parameters, headers.c.sample).where(
+    of_stream(headers), headers.c.attempt.in_(bindparam("attempts", expanding=True))
+)
 
 
-def packed_header(
-    connection: Connection, source: StreamSource, attempt: int
-) -> tuple[bytes, int | None] | None:
-    """The packed parameters in an attempt's header, and its ``sample``; None if no header is stored."""
-    held = fetch(connection, _HEADER, {**source.bound, "attempt": attempt})
-    return (held[0][0], held[0][1]) if held else None
-
-
-def parameters_of(
-    connection: Connection, source: StreamSource, attempt: int
-) -> tuple[wire.Parameter, ...]:
-    """The parameters in an attempt's header; empty if no header is stored."""
-    held = packed_header(connection, source, attempt)
-    return unpack_parameters(held[0]) if held else ()
+def packed_headers(
+    connection: Connection, source: StreamSource, attempts: Iterable[int]
+) -> dict[int, tuple[bytes, int | None]]:
+    """By attempt, the packed parameters in its header, and ``sample``. Attempts without a stored header are missing."""
+    rows = fetch(connection, _HEADERS, {**source.bound, "attempts": list(attempts)})
+    return {attempt: (parameters, sample) for attempt, parameters, sample in rows}
 
 
 @lru_cache

@@ -75,7 +75,7 @@ def names(connection: Connection, run_id: UUID, *, stream: int | None = None) ->
     """The logged names in order, each with its newest value, of one stream or of all. Raises NotFound."""
     found = [
         _name(source, name, cells)
-        for source in sources(connection, run_id.bytes, stream)
+        for source in scalars.logging(connection, sources(connection, run_id.bytes, stream))
         for name, cells in scalars.summaries(connection, source).items()
     ]
     return sorted(found, key=lambda each: (each.name, each.rank, int(each.stream)))
@@ -153,7 +153,7 @@ def _holder(
     columns: int = 0,
 ) -> tuple[StreamSource, Cells]:
     """The first stream that has a value of a name that is not superseded, and its cells in a stretch."""
-    for source in sources(connection, run_id.bytes, stream):
+    for source in scalars.logging(connection, sources(connection, run_id.bytes, stream)):
         series = scalars.series(connection, source, name)
         found = series.window(stretch, columns)
         if len(found) or len(series.window(WHOLE, columns=0)):
@@ -238,7 +238,7 @@ def _joined(one: tuple[Ints, Ints], other: tuple[Ints, Ints]) -> tuple[Ints, Int
 
 def _stepping(connection: Connection, scaler: Scaler) -> WindowedSeries | None:
     """The name most often logged with the user's own step, on the lowest rank that has one."""
-    for source in scaler.sources:
+    for source in scalars.logging(connection, scaler.sources):
         all_of = scalars.summaries(connection, source)
         given = {name: int(cells["user"].sum()) for name, cells in all_of.items()}
         if any(given.values()):

@@ -7,7 +7,7 @@ are built once the page of their rows is no longer the newest of its name. Reade
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from ampmon_server.store.pages.pages import PAGE_BITS, PagedSeries, Tails, last_
 from ampmon_server.store.pages.pyramid import TOP, Pyramid
 from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import WindowedSeries
-from ampmon_server.store.schema.tables import scalar_pages, scalar_rollups
+from ampmon_server.store.schema.tables import scalar_pages, scalar_rollups, streams
 from ampmon_server.store.streams.scalers import StreamSource, current
 
 
@@ -95,6 +95,15 @@ _READING_TOPS = (
     .order_by(scalar_rollups.c.name, scalar_rollups.c.bucket)
 )
 """Selects the pages of the highest level of cells of some ``names``."""
+
+
+_LOGGING = select(streams.c.stream).where(
+    streams.c.run_id == bindparam("of"),
+    select(scalar_pages.c.bucket)
+    .where(scalar_pages.c.run_id == bindparam("of"), scalar_pages.c.stream == streams.c.stream)
+    .exists(),
+)
+"""Selects the streams of a run that have logged values."""
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -214,6 +223,14 @@ def summaries(connection: Connection, source: StreamSource) -> dict[str, Cells]:
         if len(cells):
             found[name] = cells_of.merge(cells, np.zeros(1, np.int64))
     return found
+
+
+def logging(connection: Connection, sources: Sequence[StreamSource]) -> Sequence[StreamSource]:
+    """Those of some streams of a run that have logged values: of thousands of ranks, mostly one."""
+    if len(sources) < 2:
+        return sources
+    found = {number for (number,) in fetch(connection, _LOGGING, {"of": sources[0].run_id})}
+    return [source for source in sources if source.number in found]
 
 
 def names_of(connection: Connection, source: StreamSource) -> list[str]:

@@ -89,12 +89,15 @@ def read_rows(
 
 def next_step(connection: Connection, scaler: Scaler, step: int) -> int | None:
     """The first step at or after ``step`` that may have a row."""
-    found = [
-        PAGES.following(connection, source.key, step)
-        for source in scaler.sources
-        if source.last_step is not None and source.last_step >= step
-    ]
-    return min((first for first in found if first is not None), default=None)
+    found: list[int] = []
+    for source in scaler.sources:
+        # Nothing is earlier than ``step`` itself, so the lowest rank is usually the only one asked.
+        if step in found:
+            break
+        if not source.is_before(step):
+            first = PAGES.following(connection, source.key, step)
+            found += [] if first is None else [first]
+    return min(found, default=None)
 
 
 def _read(connection: Connection, scaler: Scaler, first: int, last: int) -> Rows:
@@ -139,22 +142,28 @@ def read_at(connection: Connection, source: StreamSource, steps: Ints) -> Cells:
     return of_rows(rows[np.isin(rows["step"], steps)])
 
 
-def _skipped(connection: Connection, scaler: Scaler, first: int, last: int) -> Ints:
-    """The steps from ``first`` to ``last`` that any rank skipped."""
-    found = _skips(connection, scaler, first, last)
+def _skipped(connection: Connection, scaler: Scaler, among: Ints) -> Ints:
+    """Those of the steps ``among``, given in order, that any rank skipped."""
+    if not len(among):
+        return among
+    found = _skips(connection, scaler, int(among[0]), int(among[-1]))
+    found = found[np.isin(found[:, 1], among)]
+    streams_with = set(found[:, 0].tolist())
     parts = [np.zeros(0, np.int64)]
     for source in scaler.sources:
-        steps = np.array(found.get(source.number, []), np.int64)
+        if source.number not in streams_with:
+            continue
+        steps = found[found[:, 0] == source.number, 1]
         # A later attempt may have repeated a skipped step without a skip.
-        if len(steps) and source.overlaid:
+        if source.overlaid:
             rows = _of_source(connection, source, int(steps[0]), int(steps[-1]))
             steps = rows["step"][rows["skipped"] == 1]
         parts.append(steps[steps <= source.counts_to])
     return np.concatenate(parts)
 
 
-def _skips(connection: Connection, scaler: Scaler, first: int, last: int) -> dict[int, list[int]]:
-    """The steps that any attempt skipped, in order, by stream."""
+def _skips(connection: Connection, scaler: Scaler, first: int, last: int) -> Ints:
+    """The streams and steps that any attempt skipped, [n, 2], in order of step."""
     table, of = skips.c, streams.c
     statement = (
         select(table.stream, table.step)
@@ -168,10 +177,7 @@ def _skips(connection: Connection, scaler: Scaler, first: int, last: int) -> dic
         )
         .order_by(table.step)
     )
-    found: dict[int, list[int]] = {}
-    for stream, step in fetch(connection, statement):
-        found.setdefault(stream, []).append(step)
-    return found
+    return np.array(fetch(connection, statement), np.int64).reshape(-1, 2)
 
 
 def _sampled_elsewhere(
@@ -196,9 +202,10 @@ def read_cells(connection: Connection, scaler: Scaler, first: int, last: int) ->
 
 def with_skips(connection: Connection, scaler: Scaler, rows: Rows) -> Rows:
     """Mark rows of `read_rows` as skipped where any rank skipped. Changes and returns ``rows``."""
-    if len(scaler.sources) > 1 and len(rows):
-        ends = int(rows["step"][0]), int(rows["step"][-1])
-        rows["skipped"] |= np.isin(rows["step"], _skipped(connection, scaler, *ends))
+    if len(scaler.sources) > 1:
+        # Ranks mostly skip together: then the lowest rank's row says so, and no other rank's rows are read.
+        applied = rows["step"][rows["skipped"] == 0]
+        rows["skipped"] |= np.isin(rows["step"], _skipped(connection, scaler, applied))
     return rows
 
 
