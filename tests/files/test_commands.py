@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from uuid import UUID
 
@@ -28,44 +29,37 @@ def directory(tmp_path: Path) -> Path:
     return folder
 
 
-def event_of_anything(folder: Path) -> None:
-    """Write an event file with values, names and times that TensorBoard allows and a run does not."""
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
-    folder.mkdir()
-    written = [
-        ("loss", math.nan, math.inf),
-        ("", 1.0, math.nan),
-        ("a\nb", 2.0, -5.0),
-        ("loss_scale", math.nan, 1.79e9),
-        ("loss_scale", math.inf, 1e300),
-        ("loss_scale", 8.0, 1.79e9),
-    ]
-    with (folder / "events.out.tfevents.1790000000.host").open("wb") as file:
-        for step, (tag, value, time) in enumerate(written):
-            summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
-            event = Event(step=step, wall_time=time, summary=summary)
-            RecordWriter(file).write(event.SerializeToString())
-
-
-def event_file(folder: Path) -> None:
-    """Write an event file, as `SummaryWriter` does for a loop that logs its loss and scale."""
+def event_file(folder: Path, steps: Iterable[tuple[float, dict[str, float]]]) -> None:
+    """Write an event file with a time and values for each step, as `SummaryWriter` does."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.record_writer import RecordWriter
 
     folder.mkdir()
     with (folder / "events.out.tfevents.1790000000.host").open("wb") as file:
-        for step in range(60):
-            scale = 2.0 ** (16 - min(step, 3))
-            values = [
-                Summary.Value(tag="train/loss", simple_value=2.0 - step / 64),
-                Summary.Value(tag="train/loss_scale", simple_value=scale),
-            ]
-            event = Event(step=step, wall_time=1.79e9 + step, summary=Summary(value=values))
+        for step, (time, logged) in enumerate(steps):
+            values = [Summary.Value(tag=tag, simple_value=value) for tag, value in logged.items()]
+            event = Event(step=step, wall_time=time, summary=Summary(value=values))
             RecordWriter(file).write(event.SerializeToString())
+
+
+ANYTHING = [
+    (math.inf, {"loss": math.nan}),
+    (math.nan, {"": 1.0}),
+    (-5.0, {"a\nb": 2.0}),
+    (1.79e9, {"loss_scale": math.nan}),
+    (1e300, {"loss_scale": math.inf}),
+    (1.79e9, {"loss_scale": 8.0}),
+]
+"""Times, names and values that TensorBoard allows and a run does not."""
+USUAL = [
+    (
+        1.79e9 + step,
+        {"train/loss": 2.0 - step / 64, "train/loss_scale": 2.0 ** (16 - min(step, 3))},
+    )
+    for step in range(60)
+]
+"""The loss and scale of a loop."""
 
 
 def test_logs_and_event_files_become_runs(
@@ -74,7 +68,7 @@ def test_logs_and_event_files_become_runs(
     """A text log and TensorBoard event files become finished runs with their updates, skips and scalars."""
     log, events = tmp_path / "train.log", tmp_path / "events"
     log.write_text("\n".join(prints(300, always(2.0**14))))
-    event_file(events)
+    event_file(events, USUAL)
     way = ["--data-dir", str(directory)]
 
     assert main(["import", str(log), *way]) == 0
@@ -101,7 +95,7 @@ def test_logs_and_event_files_become_runs(
 def test_any_event_file_can_be_imported(directory: Path, tmp_path: Path) -> None:
     """Scalars with no finite value or time, or a name that cannot be printed, are imported as far as possible."""
     events = tmp_path / "events"
-    event_of_anything(events)
+    event_file(events, ANYTHING)
     assert main(["import", str(events), "--name", "any", "--data-dir", str(directory)]) == 0
     store = Store.open(Settings(data_directory=directory, judging=False))
     (found,) = (each for each in store.runs(Wanted()).rows if each.name == "any")
@@ -124,7 +118,7 @@ def test_a_failed_import_leaves_no_run(
     Path(files[1]).write_text(json.dumps(event) + "\n")
     assert main(["import", *files, *way]) == 2
     assert "records[0].detail" in capfd.readouterr().err
-    event_file(tmp_path / "board")
+    event_file(tmp_path / "board", USUAL)
     (events,) = (tmp_path / "board").iterdir()
     with events.open("ab") as file:
         from tensorboard.summary.writer.record_writer import RecordWriter

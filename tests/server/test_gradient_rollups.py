@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import msgspec
 import numpy as np
@@ -157,6 +157,21 @@ def test_cells_hold_what_their_samples_do(
         store.close()
 
 
+def check_sums(settings: Settings, store: Store, run_id: UUID, shards: dict[int, int]) -> None:
+    """Check samples, cells and headroom of a run, the number of whose ``shards`` is given by step."""
+    with engine.reading(store._engine) as connection:
+        scaler = scalers.find(connection, run_id, None)
+        series = read_series(connection, scaler)
+        for level in LEVELS:
+            same(held(connection, scaler, level), GRADIENTS.roll(cells.of_series(series), level))
+    assert series.step.tolist() == list(shards)
+    assert series.on_grid.looked.tolist() == [160 * each for each in shards.values()]
+    (bits,) = headroom_bits(series.on_grid.amax[-1:])
+    assert store.run(run_id)[0].headroom_bits == bits
+    with Verification.begin(settings) as verification:
+        assert verification.run(run_id) == []
+
+
 @pytest.mark.parametrize("apart", [200, 150])
 def test_a_run_may_be_resumed_on_more_ranks_or_fewer(
     settings: Settings, store: Store, apart: int
@@ -180,20 +195,10 @@ def test_a_run_may_be_resumed_on_more_ranks_or_fewer(
             for trainer, records in zip(ranks, sent, strict=True):
                 store.ingest(trainer.batch(records[first : first + 50]))
         wanted.update({place * apart + step: world for step in range(0, 200, 10)})
-    with engine.reading(store._engine) as connection:
-        scaler = scalers.find(connection, run_id, None)
-        series = read_series(connection, scaler)
-        for level in LEVELS:
-            same(held(connection, scaler, level), GRADIENTS.roll(cells.of_series(series), level))
-    assert series.step.tolist() == list(wanted)
-    assert series.on_grid.looked.tolist() == [160 * world for world in wanted.values()]
+    check_sums(settings, store, run_id, wanted)
     for step in (0, 50, 190, 340, max(wanted)):
         found = store.parameters(run_id, step=step)
         assert (found.step, found.ranks) == (step, list(range(wanted[step])))
-    (bits,) = headroom_bits(series.on_grid.amax[-1:])
-    assert store.run(run_id)[0].headroom_bits == bits
-    with Verification.begin(settings) as verification:
-        assert verification.run(run_id) == []
 
 
 @pytest.mark.parametrize("layouts", [("replicated", "sharded"), ("sharded", "replicated")])
@@ -213,13 +218,7 @@ def test_a_run_may_be_resumed_with_another_layout(
                 store.ingest(trainer.batch(records[first : first + 100]))
         shards = 2 if layout == "sharded" else 1
         wanted.update({place * 600 + step: shards for step in steps})
-    with engine.reading(store._engine) as connection:
-        scaler = scalers.find(connection, run_id, None)
-        series = read_series(connection, scaler)
-        for level in LEVELS:
-            same(held(connection, scaler, level), GRADIENTS.roll(cells.of_series(series), level))
-    assert series.step.tolist() == list(wanted)
-    assert series.on_grid.looked.tolist() == [160 * shards for shards in wanted.values()]
+    check_sums(settings, store, run_id, wanted)
     for step in (0, 590, 600, max(wanted)):
         ranks_of = list(range(wanted[step]))
         assert store.parameters(run_id, step=step).ranks == ranks_of
@@ -227,11 +226,7 @@ def test_a_run_may_be_resumed_with_another_layout(
     summary = store.run(run_id)[0]
     assert summary.sampled_updates == len(wanted)
     assert summary.zero_fraction == pytest.approx(0.1)
-    (bits,) = headroom_bits(series.on_grid.amax[-1:])
-    assert summary.headroom_bits == bits
-    assert {each["layout"] for each in store.run(run_id)[0].streams} == {layouts[1]}
-    with Verification.begin(settings) as verification:
-        assert verification.run(run_id) == []
+    assert {each["layout"] for each in summary.streams} == {layouts[1]}
 
 
 def test_a_rank_that_was_not_told_of_others_is_not_alone(store: Store) -> None:
