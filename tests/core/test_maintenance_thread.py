@@ -54,9 +54,7 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance_thread, "EVERY_S", maintenance_thread.SYNC_EVERY_S)
 
 
-def test_a_skip_is_synced_at_once(
-    data_directory: Path, syncs: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_skip_is_synced_at_once(syncs: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """A skip is synced to disk without waiting for the maintenance thread's next round."""
     monkeypatch.setattr(maintenance_thread, "EVERY_S", 86_400.0)
     recorder = start()
@@ -66,9 +64,7 @@ def test_a_skip_is_synced_at_once(
         wait_for(lambda before=before: len(syncs) > before)
 
 
-def test_skips_in_a_row_share_a_sync(
-    data_directory: Path, syncs: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_skips_in_a_row_share_a_sync(syncs: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Syncs keep a minimum interval, however many skips there are."""
     monkeypatch.setattr(maintenance_thread, "SYNC_EVERY_S", 86_400.0)
     recorder = start()
@@ -122,9 +118,7 @@ def test_a_full_disk_is_warned_of_once_and_told_when_it_is_over(
     assert recorded.events("dropped") == []
 
 
-def test_rejected_records_are_warned_of_once(
-    data_directory: Path, busy: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejected_records_are_warned_of_once(busy: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the server has rejected records, one warning says so, and names the file with the reasons."""
     monkeypatch.setattr(sender, "ensure_running", lambda directory: None)
     recorder = current_run.start(resolve(mode="online"))
@@ -198,7 +192,7 @@ def test_a_data_directory_that_is_deleted_is_made_anew(data_directory: Path, bus
     assert recorded.events("finish")
 
 
-def test_threads_end_with_the_run(data_directory: Path) -> None:
+def test_threads_end_with_the_run() -> None:
     """A finished run leaves no thread of its own."""
     others = set(threading.enumerate())
     assert current_run.start(resolve()) is not None

@@ -194,6 +194,6 @@ ready = True
 """
 
 
-def test_a_child_destroys_nothing_that_is_on_its_way_from_a_device(data_directory: Path) -> None:
+def test_a_child_destroys_nothing_that_is_on_its_way_from_a_device() -> None:
     """A forked child destroys no record that waits for a device, in a stream or in the reader's queue."""
     assert scripts.run("-c", ON_A_DEVICE).stdout == "0 b''\n"

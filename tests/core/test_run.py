@@ -310,7 +310,7 @@ def test_a_script_killed_in_mid_step_leaves_every_update(data_directory: Path) -
 
 
 def test_monitor_shows_what_it_saw(
-    data_directory: Path, model: torch.nn.Linear, optimizer: torch.optim.Optimizer
+    model: torch.nn.Linear, optimizer: torch.optim.Optimizer
 ) -> None:
     """`scaler.monitor` counts updates and skips, names the culprits of the last skip and gives the overhead."""
     scaler = ampmon.GradScaler("cpu", init_scale=2.0, model=model)
@@ -361,7 +361,7 @@ def test_log_begins_no_run_after_the_last_was_finished(data_directory: Path) -> 
 
 
 def test_ranks_of_a_launcher_begin_another_run_with_another_init(
-    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Under torchrun two `init` calls of a process make two runs, with the same ids after a restart."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job")
@@ -375,7 +375,7 @@ def test_ranks_of_a_launcher_begin_another_run_with_another_init(
 
 @pytest.mark.parametrize("options", [{"project": "another"}, {"name": "another"}])
 def test_a_launch_of_another_project_or_name_is_another_run(
-    data_directory: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
 ) -> None:
     """With a reused torchrun id, another project or name is another run."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "100")

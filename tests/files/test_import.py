@@ -246,7 +246,7 @@ VALUES = st.one_of(
 @given(data=st.data())
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_edit_of_an_export_is_imported_or_refused(
-    held: Held, written: Export, tmp_path: Path, data: st.DataObject
+    held: Held, written: Export, data: st.DataObject
 ) -> None:
     """With one value of one row changed, a server stores the run, or the error names the file before any batch."""
     _, store = held
@@ -266,9 +266,7 @@ def test_any_edit_of_an_export_is_imported_or_refused(
 
 @given(data=st.data())
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_damage_to_a_file_is_survived(
-    held: Held, written: Export, tmp_path: Path, data: st.DataObject
-) -> None:
+def test_any_damage_to_a_file_is_survived(held: Held, written: Export, data: st.DataObject) -> None:
     """A file with overwritten bytes, or cut short, is read or named. Reading does not end the process."""
     _, store = held
     kind = data.draw(st.sampled_from(["jsonl", "parquet", "arrow"]))

@@ -142,7 +142,7 @@ def test_readers_share_a_copy(ring: Ring, *, delayed: bool) -> None:
     assert len(Delayed.made) == delayed
 
 
-def test_nothing_is_ready_before_it_arrives(ring: Ring) -> None:
+def test_nothing_is_ready_before_it_arrives() -> None:
     """`ready` is False until the copy has arrived, and True at once for a tensor on the host."""
     slots: list[Delayed] = []
     watching = Ring(lambda size: slots.append(Delayed(size)) or slots[-1])

@@ -418,7 +418,7 @@ def test_gradients_of_a_compiled_module_are_kept_beside_those_of_others(
     assert sample.elements[sample.names.index("d")] == 32 * 4
 
 
-def test_a_parameter_that_is_parametrized_later_is_not_computed(data_directory: Path) -> None:
+def test_a_parameter_that_is_parametrized_later_is_not_computed() -> None:
     """A weight that gets a parametrization after the scaler is computed as often as without the monitor."""
     computed = []
     for stock in (True, False):

@@ -492,7 +492,7 @@ def train(scaler: Any, passes: Callable[[Any, nn.Module, SGD], None], *, clip: b
 @pytest.mark.parametrize("clip", [False, True], ids=["", "clipped"])
 @pytest.mark.parametrize("name", PASSES_OF)
 @pytest.mark.filterwarnings("ignore:.*use_reentrant")
-def test_training_is_that_of_the_stock_scaler(data_directory: Path, name: str, clip: bool) -> None:
+def test_training_is_that_of_the_stock_scaler(name: str, clip: bool) -> None:
     """However passes are made, weights, states and random numbers are bit for bit stock, and no hook is left."""
     options: dict[str, Any] = {"init_scale": 1024.0, "growth_interval": 3}
     stock = train(torch.amp.GradScaler("cpu", **options), PASSES_OF[name], clip=clip)
@@ -504,7 +504,7 @@ def test_training_is_that_of_the_stock_scaler(data_directory: Path, name: str, c
         assert scaler.monitor.samples >= 2
 
 
-def test_a_gradient_is_neither_kept_nor_copied(data_directory: Path) -> None:
+def test_a_gradient_is_neither_kept_nor_copied() -> None:
     """The first gradient becomes `.grad` itself, as without a hook."""
     weight, places = nn.Parameter(torch.ones(1000)), []
     optimizer = SGD([weight], lr=0.1)

@@ -38,7 +38,7 @@ def test_every_reference_stays_good(data_directory: Path) -> None:
     assert recorded.header().scaler == "torch.amp.grad_scaler.GradScaler"
 
 
-def test_optimizers_are_not_patched(data_directory: Path) -> None:
+def test_optimizers_are_not_patched() -> None:
     """T5: `optimizer.step` stays the same object, and a scheduler warns of nothing."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.1)
@@ -353,7 +353,7 @@ def test_a_subclass_does_what_it_did(data_directory: Path) -> None:
     assert recorded.events("error") == []
 
 
-def test_nothing_keeps_gradients_or_models_alive(data_directory: Path) -> None:
+def test_nothing_keeps_gradients_or_models_alive() -> None:
     """T24: after the step, gradients, parameters and optimizer are freed while the scaler and its monitor live."""
     model = torch.nn.Linear(64, 64)
     optimizer = AdamW(named(model.named_parameters()))
@@ -517,7 +517,7 @@ def test_a_group_added_later_moves_nothing(data_directory: Path) -> None:
     assert found == [{0: 10.0}, {0: 10.0, 1: 0.0}, {0: 10.0, 1: 0.0, 2: 20.0}]
 
 
-def test_a_dropped_scaler_leaves_no_hook(data_directory: Path) -> None:
+def test_a_dropped_scaler_leaves_no_hook() -> None:
     """A scaler that is dropped while it learns the backward order removes its hooks."""
     model = torch.nn.Linear(4, 4)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0)

@@ -107,7 +107,7 @@ def test_a_small_model_on_a_slow_loop_is_sampled_every_update(
     assert {(update.interval, update.over_budget) for update in recorded.updates} == {(1, False)}
 
 
-def test_steps_of_a_millisecond_are_not_slowed(data_directory: Path, loop: Loop) -> None:
+def test_steps_of_a_millisecond_are_not_slowed(loop: Loop) -> None:
     """With 1 % of steps of 1 ms, samples are as rare as allowed, and the excess of the other costs is reported."""
     loop.sample_ms, loop.bare_ms = 1.02, 0.02
     monitor = loop.train(1200, config=ampmon.Config(), update_ms=1.0)
@@ -151,7 +151,7 @@ def test_a_fixed_interval_has_no_budget(data_directory: Path) -> None:
 
 
 @pytest.mark.gpu
-def test_device_time_is_told_without_waiting(data_directory: Path) -> None:
+def test_device_time_is_told_without_waiting() -> None:
     """On a GPU events time the samples, and torch's own unscaling in updates that are not sampled."""
     pytest.importorskip("triton")
     train(5, config=ampmon.Config(every=1), device="cuda")

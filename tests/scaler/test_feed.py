@@ -92,7 +92,7 @@ def test_gradients_are_looked_at_where_an_integration_says_so(data_directory: Pa
     assert (feed.errors, feed.metrics()["amp/zero_share"]) == (1, 0)
 
 
-def test_a_method_is_called_as_the_framework_calls_it(data_directory: Path) -> None:
+def test_a_method_is_called_as_the_framework_calls_it() -> None:
     """An integration passes on positional and keyword arguments alike, and records the flag in both."""
 
     class Scaler:

@@ -173,7 +173,7 @@ def test_fp16_with_a_disabled_scaler(data_directory: Path) -> None:
 @SEES_PRECISION
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the scaler is enabled where there is CUDA")
 @pytest.mark.filterwarnings("ignore:torch.cuda.amp.GradScaler is enabled")
-def test_a_scaler_for_cuda_on_a_cpu_is_told_one_thing(data_directory: Path) -> None:
+def test_a_scaler_for_cuda_on_a_cpu_is_told_one_thing() -> None:
     """A scaler that torch disabled for lack of CUDA gets one line of advice: the device."""
     loop = Loop()
     scaler = ampmon.GradScaler()
@@ -557,7 +557,7 @@ def test_nan_in_the_data_poisons_nothing(data_directory: Path) -> None:
     assert told(data_directory) == {}
 
 
-def test_what_lints_look_at_is_only_enqueued(data_directory: Path) -> None:
+def test_what_lints_look_at_is_only_enqueued() -> None:
     """Lints check gradients, weights and states without reading a value from the device."""
     loop = Loop(Adam)
     run = current_run.ensure()
@@ -614,7 +614,7 @@ def test_a_watched_parameter_is_found_without_reading_all_others() -> None:
     assert len(read) == 1
 
 
-def test_a_lint_warns_and_says_what_to_write(data_directory: Path) -> None:
+def test_a_lint_warns_and_says_what_to_write() -> None:
     """A lint above a notice is also a warning, once, with the code to write instead."""
     loop = Loop()
     with warnings.catch_warnings(record=True) as caught:

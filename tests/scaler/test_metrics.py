@@ -66,14 +66,14 @@ def test_the_newest_values_of_a_scaler(data_directory: Path) -> None:
     assert values["amp/overhead"] == scaler.monitor.overhead
 
 
-def test_a_sampled_overflow_has_no_headroom_to_log(data_directory: Path) -> None:
+def test_a_sampled_overflow_has_no_headroom_to_log() -> None:
     """Values that are not finite are left out, because trackers draw them badly."""
     scaler = ampmon.GradScaler("cpu", init_scale=256.0, monitor=ampmon.Config(every=1))
     train(scaler, 3, overflows={2})
     assert set(scaler.monitor.metrics()) == KEYS - {"amp/headroom_bits"}
 
 
-def test_a_second_scaler_has_a_name_of_its_own(data_directory: Path) -> None:
+def test_a_second_scaler_has_a_name_of_its_own() -> None:
     """The first scaler's keys stay unchanged; another scaler's keys contain its stream's name."""
     first = ampmon.GradScaler("cpu", init_scale=2.0)
     second = ampmon.GradScaler("cpu", init_scale=4.0, name="critic")
@@ -112,7 +112,7 @@ def test_a_part_of_each_parameter_stands_for_all_of_it() -> None:
     assert shares(sample, [small, large], 16)["amp/subnormal_share"] == pytest.approx(1 / 65)
 
 
-def test_reading_them_reads_no_tensor(data_directory: Path) -> None:
+def test_reading_them_reads_no_tensor() -> None:
     """Reading the metrics calls no operator that waits for a device."""
     scaler = ampmon.GradScaler("cpu", init_scale=256.0, monitor=ampmon.Config(every=1))
     train(scaler, 2)

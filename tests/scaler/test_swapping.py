@@ -24,7 +24,7 @@ def swapping() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("swapping")
-def test_a_users_hook_after_it_fires(data_directory: Path) -> None:
+def test_a_users_hook_after_it_fires() -> None:
     """After a conversion by swapping, hooks that a user sets on the parameters fire."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.1)

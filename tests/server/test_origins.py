@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
@@ -79,7 +78,7 @@ def test_who_is_named_may_ask_with_a_token(opened: FastAPI) -> None:
 @pytest.mark.parametrize(
     "given", ["*", "https://*.example", "hub.example", "null", "https://hub.example/"]
 )
-def test_an_origin_is_one(given: str, tmp_path: Path) -> None:
+def test_an_origin_is_one(given: str) -> None:
     """--allow-origin rejects a pattern, a path, a bare host name and null."""
     with pytest.raises(ConfigurationError, match="--allow-origin"):
         origins([given])

@@ -185,7 +185,7 @@ def test_a_server_cannot_command_the_terminal_of_a_training(known: Known) -> Non
     assert len(known.warnings) == 32
 
 
-def test_a_scaler_with_a_listener_pickles(data_directory: Path) -> None:
+def test_a_scaler_with_a_listener_pickles() -> None:
     """A scaler with a listener can be pickled and copied."""
     scaler = ampmon.GradScaler("cpu", on_finding=lambda finding: None)
     watched = ampmon.watch(torch.amp.GradScaler("cpu"), on_finding=lambda finding: None)
