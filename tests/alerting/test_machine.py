@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ampmon_server.alerting.machine import Alert, AlertStep, step
@@ -31,6 +31,7 @@ def walked(looks, policy=POLICY, start=1_000 * MINUTE) -> list[tuple[int, Alert 
 
 
 @given(LOOKS)
+@example([(found, 3 * MINUTE, False) for found in ("warning", "warning", "critical", None)])
 def test_what_fires_is_told_once(looks) -> None:
     """A firing alert is not sent again before its end, unless it gets worse. Only an alert that was sent resolves."""
     firing = None

@@ -45,12 +45,11 @@ def test_nan_in_the_input_is_named_before_the_scale_that_it_kills():
     """NaN in the input is the first finding. Its text says that the scale is dead, and its fix covers both."""
     run = trained(lambda step, scale: step >= 50, 250, cause="nan")
     rows = (replace(row, origin="input", loss="not_finite") for row in run.skips)
-    first, *others = found(replace(run, skips=tuple(rows)))
+    (first,) = found(replace(run, skips=tuple(rows)))
     assert (first.rule, first.severity) == ("nan_not_overflow", "critical")
     assert "The scale has been dead" in first.explanation.partition(". ")[0]
     assert first.fix.startswith("assert torch.isfinite(inputs)")
     assert "saved before step" in first.fix
-    assert "dead_scale" not in {each.rule for each in others}
 
 
 def test_nan_in_the_input_explains_a_scale_that_is_almost_dead():
@@ -166,10 +165,9 @@ def test_a_scale_held_by_hand_is_a_floor():
     n = 300
     same = np.full(n, 2.0**20)
     cells = cells_of(same, same, ["manual_set"] * n, [step % 3 == 0 for step in range(n)])
-    (finding, *rest) = found(scaler(cells, policy=ScalePolicy(init_scale=2.0**20)))
+    (finding,) = found(scaler(cells, policy=ScalePolicy(init_scale=2.0**20)))
     assert (finding.rule, finding.severity) == ("scale_floor", "critical")
     assert "update()" in finding.explanation
-    assert "skip_rate" not in [each.rule for each in rest]
 
 
 def test_a_static_scale_that_fits_is_healthy():

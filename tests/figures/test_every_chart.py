@@ -140,7 +140,7 @@ def test_time_is_drawn_as_dates() -> None:
 @pytest.mark.parametrize(("zone", "name"), [(0, "UTC"), (330, "UTC+5:30"), (-180, "UTC−3")])
 def test_times_are_of_the_zone_that_is_asked_for(zone: int, name: str) -> None:
     """A time zone shifts all of a chart's x by its offset, and the axis names the zone."""
-    source = made.source(made.updates([1.0, 1.0, 2.0]))
+    source = made.source(made.updates([1.0] * 90)[[*range(40), *range(60, 90)]])  # with a gap
     for draw in FIGURES.values():
         utc, there = (draw(source, View(x="time", zone=each)) for each in (0, zone))
         if "xaxis" not in utc["layout"] or utc["layout"]["xaxis"].get("type") != "date":
