@@ -243,6 +243,23 @@ def test_a_sample_at_a_dead_scale_tells_nothing() -> None:
     assert dead.tolist() == [np.inf]
 
 
+def test_a_large_gradient_computed_in_fp32_shows_no_overflow() -> None:
+    """A clean sample of a gradient in fp32 above 65504, such as that of a temperature, predicts no skip."""
+    samples = samples_of(list(range(0, 200, 10)), {0: 1.0}, scale=2.0**16)
+    temperature = replace(samples.off_grid, parameters=samples.step * 0 + 1, amax=samples.scale * 4)
+    run = History.of(
+        np.arange(200),
+        np.full(200, 2.0**16),
+        np.zeros(200, bool),
+        np.zeros(200, bool),
+        policy=ScalePolicy(),
+        samples=replace(samples, off_grid=temperature),
+    )
+    assert (run.surely > 30).all()
+    skips = Simulator(run).run(_torch(100)).skips
+    assert (skips.low, skips.known) == (0, True)
+
+
 def test_nothing_is_recommended_where_nothing_gains() -> None:
     """For a run without skips, the advice is to keep its setting."""
     run = history(record(500, lambda update, scale: False, init_scale=2.0**8), init_scale=2.0**8)

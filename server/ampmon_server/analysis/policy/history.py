@@ -170,12 +170,13 @@ class History:
 
     @cached_property
     def surely(self) -> Floats:
-        """The level from which on each sampled update certainly overflows, [m], by its largest gradient.
+        """The level from which on each sampled update certainly overflows, [m], by its largest gradient from fp16.
 
         It may overflow far below that. Activation gradients are often larger, and a sample of the elements may miss
-        the largest.
+        the largest. Gradients computed in fp32 may be larger than fp16's largest number, such as that of a temperature.
         """
-        largest = np.fmax(self.samples.on_grid.amax, self.samples.off_grid.amax)
+        largest, in_fp32 = self.samples.on_grid.amax, self.samples.off_grid.amax
+        largest = np.where(np.isfinite(in_fp32), largest, np.inf)
         room = headroom_bits(np.where(np.isfinite(largest), largest, np.inf))
         with np.errstate(divide="ignore", invalid="ignore"):
             # An infinite gradient overflowed at its own scale.
