@@ -53,7 +53,7 @@ def test_what_is_no_database_is_refused(used: Settings) -> None:
     file = used.server_directory / "ampmon.db"
     noise = b"not a database, and long enough to see that" * 100
     file.write_bytes(noise)
-    with pytest.raises(Unusable, match="cannot be used as a database .*: restore it"):
+    with pytest.raises(Unusable, match=r"cannot be used as a database .*: restore it"):
         Store.open(used)
 
     assert file.read_bytes() == noise
@@ -64,7 +64,7 @@ def test_a_full_disk_is_no_reason_to_restore(used: Settings) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        with pytest.raises(Unusable, match="disk I/O error.*: check the free space"):
+        with pytest.raises(Unusable, match=r"disk I/O error.*: check the free space"):
             Store.open(used)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
