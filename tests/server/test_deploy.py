@@ -73,7 +73,9 @@ def commands() -> Iterator[tuple[str, list[str]]]:
         yield "kubernetes.yaml", server[kind]["exec"]["command"][1:]
     pages = [*DEPLOY.glob("*.md"), *DEPLOY.glob("*.yaml"), ROOT / "docs" / "operations.md"]
     for page in pages:
-        for line in re.findall(r"(?:^|[ /])ampmon ((?:token|db|health) .*)$", page.read_text(), re.M):
+        for line in re.findall(
+            r"(?:^|[ /])ampmon ((?:token|db|health) .*)$", page.read_text(), re.M
+        ):
             yield page.name, shlex.split(re.split(r" +#| *&& *| > |`|: ", line)[0])
 
 
