@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -123,6 +125,24 @@ def test_a_scale_that_fp32_cannot_hold_says_nothing(tmp_path: Path, odd: str) ->
         (65536.0, 65536.0, None),
         (65536.0, 32768.0, None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("framework", "line"),
+    [
+        ("deepspeed", f"step={'9' * 5000}, skipped=0, lr=["),
+        ("prints", f"iteration {'9' * 5000} scale 4.0"),
+        ("megatron", "iteration 1/1 |" * 10**5),
+    ],
+)
+def test_no_line_is_too_long(tmp_path: Path, framework: str, line: str) -> None:
+    """Numbers and lines without end, as in a damaged log, are read in seconds, or rejected as any other."""
+    file = tmp_path / "train.log"
+    file.write_text(line)
+    began = time.monotonic()
+    with suppress(CannotImport):
+        read_log(file, framework)
+    assert time.monotonic() - began < 30
 
 
 def test_the_doctor_reads_a_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -62,10 +63,13 @@ class CannotImport(AmpmonError):
 
 
 Lines: TypeAlias = Iterable[tuple[int, str]]
+_LINE_MAX = 2**14
+"""Characters that are searched at once, so that a line without end costs neither memory nor hours."""
+_WHOLE = r"(\d{1,18})"
 _NUMBER = r"([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf))"
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:[,.](\d{1,6}))?")
 _STEP = re.compile(
-    r"(?:\b(?:global[_ ]step|step|iteration|iter|it)\b[\"']?[\s:=#\[(]*(\d+))|\b(\d+)/\d+ \[\d",
+    rf"(?:\b(?:global[_ ]step|step|iteration|iter|it)\b[\"']?[\s:=#\[(]*{_WHOLE})|\b{_WHOLE}/\d+ \[\d",
     re.IGNORECASE,
 )
 _LOSS = re.compile(rf"\bloss\b[\"']?[\s:=]*{_NUMBER}", re.IGNORECASE)
@@ -98,7 +102,7 @@ def _loss(line: str) -> float | None:
 _DEEPSPEED = re.compile(
     rf"Skipping step\. Attempted loss scale: {_NUMBER}, (?:reducing to {_NUMBER}|but hysteresis)"
 )
-_DEEPSPEED_STEP = re.compile(r"\bstep=(\d+), skipped=\d+, lr=\[")
+_DEEPSPEED_STEP = re.compile(rf"\bstep={_WHOLE}, skipped=\d+, lr=\[")
 
 
 def _deepspeed(lines: Lines) -> Iterator[LogLine]:
@@ -112,8 +116,8 @@ def _deepspeed(lines: Lines) -> Iterator[LogLine]:
 
 
 # megatron/training/training.py, `training_log`
-_MEGATRON = re.compile(rf"\biteration\s+(\d+)/\s*\d+ \|.*\| loss scale: {_NUMBER} \|")
-_MEGATRON_SKIPPED = re.compile(r"number of skipped iterations:\s*(\d+)")
+_MEGATRON = re.compile(rf"\biteration\s+{_WHOLE}/\s*\d+ \|.*\| loss scale: {_NUMBER} \|")
+_MEGATRON_SKIPPED = re.compile(rf"number of skipped iterations:\s*{_WHOLE}")
 _MEGATRON_LOSS = re.compile(rf"\| (?:lm )?loss: {_NUMBER} \|")
 
 
@@ -138,7 +142,7 @@ _FAIRSEQ = re.compile(
 _FAIRSEQ_AMP = re.compile(rf"AMP: overflow detected, setting scale to (?:to )?{_NUMBER}")
 _FAIRSEQ_END = re.compile(rf"Minimum loss scale reached \({_NUMBER}\)")
 _FAIRSEQ_FIELD = r"[\"']?{}[\"']?[=:]\s*[\"']?"
-_FAIRSEQ_DONE = re.compile(_FAIRSEQ_FIELD.format("num_updates") + r"(\d+)")
+_FAIRSEQ_DONE = re.compile(_FAIRSEQ_FIELD.format("num_updates") + _WHOLE)
 _FAIRSEQ_SCALE = re.compile(_FAIRSEQ_FIELD.format("loss_scale") + _NUMBER)
 _FAIRSEQ_LOSS = re.compile(_FAIRSEQ_FIELD.format(r"\bloss") + _NUMBER)
 
@@ -247,7 +251,7 @@ def _in_fp32(scale: float | None) -> float | None:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     with path.open(encoding="utf-8", errors="replace") as file:
-        yield from enumerate(file)
+        yield from enumerate(iter(partial(file.readline, _LINE_MAX), ""))
 
 
 def _settings(path: Path) -> dict[str, Any]:
