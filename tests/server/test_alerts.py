@@ -307,6 +307,16 @@ def test_a_storm_is_held_back_and_told_in_one(store: Store) -> None:
     assert waiting(store) == []
 
 
+def test_a_clock_that_was_set_back_holds_nothing_back(store: Store) -> None:
+    """Messages that were sent while the clock was a day ahead do not count against the hourly limit of today."""
+    store.keep(trained(store), found("critical"), alerts_to(OWN))
+    settled(store)
+    later(store, -24 * HOUR)
+    store.keep(trained(store), found("critical"), alerts_to(OWN))
+
+    assert store.take("own", 1, None) is not None
+
+
 def test_what_nobody_takes_any_more_is_given_up(store: Store) -> None:
     """A message to a target missing from the configuration is given up as `removed` two hours later, not at once."""
     run_id = trained(store)

@@ -169,7 +169,8 @@ def _free_at(connection: Connection, target: str, now: int, hourly: int) -> int:
     """When the next message may be sent to a target: at most ``hourly`` within an hour."""
     times = connection.scalars(
         select(messages.c.sent)
-        .where(messages.c.target == target, messages.c.sent > now - HOUR_US)
+        # Not after the next hour: the clock was set back since, and all messages would wait until it is there again.
+        .where(messages.c.target == target, messages.c.sent.between(now - HOUR_US, now + HOUR_US))
         .distinct()
         .order_by(messages.c.sent.desc())
         .limit(hourly)
