@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -159,9 +160,12 @@ def _warn(program: str, command: Sequence[str]) -> None:
                 "call ampmon.auto() at the top of the script"
             )
         elif missing := _missing(program):
+            from ampmon.system.installing import place
+
+            wanted = [shlex.quote(place()) if name == "ampmon" else name for name in missing]
             _say(
                 f"ampmon run: {program} has no {' and no '.join(missing)}, so nothing can be watched there: "
-                f"{program} -m pip install {' '.join(missing)}"
+                f"{program} -m pip install {' '.join(wanted)}"
             )
 
 
