@@ -28,6 +28,7 @@ from ampmon_server.cli.terminal.answers import (
     SummaryAnswer,
     duration,
     loss_among,
+    overhead_of,
     scale_now,
     underflow_of,
     value_of,
@@ -149,6 +150,15 @@ def test_a_scale_that_just_grew_is_the_greatest() -> None:
 def test_samples_that_say_nothing_of_fp16_are_no_missing_samples(samples: int, word: str) -> None:
     """Where no parameter is fp16-representable, as after clipping, the samples have no shares of underflow."""
     assert underflow_of(_summary(sampled_updates=samples)).endswith(word)
+
+
+def test_an_overhead_beyond_the_budget_is_named() -> None:
+    """The line says what the monitor costs, and names its budget if that is exceeded."""
+    costs = {"overhead": 0.038, "budget": 0.01}
+    within = overhead_of(_summary(**costs))
+    assert within == "3.8\u202f% of the training time"
+    over = overhead_of(_summary(**costs, over_budget=True))
+    assert over == f"{within}, over the budget of 1\u202f%"
 
 
 def test_a_sketch_of_the_scale_fits_a_narrow_terminal(

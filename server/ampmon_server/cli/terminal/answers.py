@@ -33,6 +33,8 @@ class SummaryAnswer(Run, frozen=True, kw_only=True):
     subnormal_fraction: float | None = None
     headroom_bits: float | None = None
     overhead: float | None = None
+    budget: float | None = None
+    over_budget: bool = False
     lost_records: int = 0
     ranks: int = 1
     attempts: int = 1
@@ -120,6 +122,14 @@ def skipped_of(run: SummaryAnswer) -> str:
     """Format the skipped updates: "53 of 12 345 updates (0.43 %)"."""
     share = f" ({percent(run.skip_rate)})" if run.skip_rate else ""
     return f"{count(run.skipped)} of {count(run.updates)} updates{share}"
+
+
+def overhead_of(run: SummaryAnswer) -> str:
+    """What the monitor costs, and whether that exceeds its budget."""
+    share = f"{percent(run.overhead or 0.0)} of the training time"
+    if run.budget is None or not run.over_budget:
+        return share
+    return f"{share}, over the budget of {percent(run.budget)}"
 
 
 def underflow_of(run: SummaryAnswer) -> str:

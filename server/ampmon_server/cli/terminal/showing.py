@@ -13,6 +13,7 @@ from ampmon_server.cli.terminal.answers import (
     RunListAnswer,
     SummaryAnswer,
     duration,
+    overhead_of,
     scale_now,
     scale_of,
     skipped_of,
@@ -169,6 +170,6 @@ def _rows(run: SummaryAnswer, logged: LoggedNames) -> Iterator[tuple[str, str]]:
     if run.ranks > 1 or run.attempts > 1:
         yield "processes", f"{plural(run.ranks, 'rank')}, {plural(run.attempts, 'start')}"
     if run.overhead is not None:
-        yield "overhead", f"{percent(run.overhead)} of the training time"
+        yield "overhead", overhead_of(run)
     if run.lost_records:
         yield "lost", f"{plural(run.lost_records, 'record')} never received"
