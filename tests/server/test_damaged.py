@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from ampmon_server.background import upkeep
 from ampmon_server.cli import main
 from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
-from ampmon_server.store import Sender, Store
+from ampmon_server.store import ANYONE, Busy, Receipt, Sender, Store
 from ampmon_server.store.engine import engine
 from ampmon_server.store.schema.tables import runs
 from batches import Trainer
@@ -246,6 +246,54 @@ def test_what_nobody_foresaw_is_told_and_pruning_goes_on(
 
     assert "Pruning failed and is retried in an hour" in caplog.records[0].getMessage()
     assert caplog.records[0].exc_info
+
+
+@pytest.mark.parametrize("text_", ["'{'", "CAST(x'ff' AS TEXT)"], ids=["json", "utf-8"])
+@pytest.mark.parametrize(
+    ("place", "paths"),
+    [
+        ("attempts.versions", ("", "/diagnosis")),
+        ("headers.settings", ("", "/diagnosis")),
+        ("events.detail", ("/events", "/diagnosis")),
+        ("skips.culprits", ("/skips", "/diagnosis")),
+    ],
+)
+def test_a_damaged_text_hides_no_other(
+    settings: Settings, store: Store, place: str, paths: Sequence[str], text_: str
+) -> None:
+    """A text that cannot be read gives 503 with advice, never 500, where it is shown. All else is served."""
+    for run_id in (HIT, BEFORE):
+        trainer = Trainer(run_id)
+        records = trainer.updates(30, skipped=[3], sampled=[7])
+        store.ingest(trainer.batch([trainer.event("init"), *records]))
+    store.close()
+    table, column = place.split(".")
+    with closing(sqlite3.connect(settings.server_directory / "ampmon.db")) as connection:
+        connection.execute(f"UPDATE {table} SET {column} = {text_} WHERE run_id = ?", [HIT.bytes])
+        connection.commit()
+    app = create_app(replace(settings, judging=False))
+    with TestClient(app, base_url=URL, raise_server_exceptions=False) as client:
+        client.headers["Authorization"] = f"Bearer {app.state.service.keys.token}"
+        for path in ("", "/skips", "/events", "/diagnosis", "/updates", "/figures/scale"):
+            answer = client.get(f"/api/v1/runs/{HIT}{path}")
+            assert answer.status_code == (503 if path in paths else 200), path
+            assert ("`ampmon db verify` says where" in answer.text) == (path in paths)
+            assert client.get(f"/api/v1/runs/{BEFORE}{path}").status_code == 200
+        assert client.get("/api/v1/runs").json()["total"] == 2
+
+
+def test_a_damaged_run_keeps_no_other_from_being_stored(store: Store) -> None:
+    """Of batches in one transaction, only those of a damaged run are rejected."""
+    hit, other = Trainer(HIT), Trainer(BEFORE)
+    store.ingest(hit.batch(hit.updates(3)))
+    with engine.writing(store._engine) as connection:
+        connection.execute(text("UPDATE update_pages SET data = x'01'"))
+        connection.execute(text("UPDATE runs SET version = version + 1"))  # forget the cached page
+    asked = [(each.batch(each.updates(2)), ANYONE) for each in (hit, other)]
+    refused, receipt = store.ingest_together(asked)
+    assert isinstance(refused, Busy)
+    assert isinstance(receipt, Receipt)
+    assert store.run(BEFORE)[0].updates == 2
 
 
 @pytest.mark.parametrize(

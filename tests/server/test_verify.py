@@ -250,6 +250,9 @@ DAMAGE = {
         "UPDATE scalar_pages SET value_max = 7 WHERE bucket = 0",
         "its summary (value_max) differs from its rows",
     ),
+    "JSON": ("UPDATE events SET detail = '{'", "events.detail: "),
+    "a text that is not UTF-8": ("UPDATE attempts SET config = CAST(x'ff' AS TEXT)", "not UTF-8"),
+    "a header": ("DELETE FROM headers WHERE attempt = 1", "attempt 1: its header is missing"),
     "a scalar's page": (
         "UPDATE scalar_rollups SET data = (SELECT data FROM scalar_rollups WHERE level = 5) WHERE level = 1",
         "scalar 'loss'",
@@ -257,8 +260,14 @@ DAMAGE = {
 }
 
 
-OFTEN = ("a page elsewhere", "a bit in a block", "sums of samples", "rows of a deleted run")
-"""One of each kind: rows, samples, their sums, and rows without an owner."""
+OFTEN = (
+    "a text that is not UTF-8",
+    "a page elsewhere",
+    "a bit in a block",
+    "sums of samples",
+    "rows of a deleted run",
+)
+"""One of each kind: texts, rows, samples, their sums, and rows without an owner."""
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def _copy(source: Path, draft: Path, on_progress: OnProgress) -> None:
             )
             new.execute("PRAGMA journal_mode = DELETE")  # a single file, without -wal and -shm
     except sqlite3.Error as error:
-        if sqlite.is_unavailable(error):
+        if sqlite.is_damage(error):
             raise Unusable(f"{source} cannot be read as a database ({error})") from None
         raise
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import orjson
 from sqlalchemy import Connection, Row, Table, select, tuple_, update
 
 from ampmon_server.model.aggregates.updates import Counts, count
@@ -23,6 +24,8 @@ from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.samples import totals
 from ampmon_server.store.schema.tables import (
+    alerts,
+    attempts,
     events,
     gradient_blocks,
     gradient_totals,
@@ -30,6 +33,7 @@ from ampmon_server.store.schema.tables import (
     ledger,
     module_blocks,
     runs,
+    skips,
     streams,
 )
 from ampmon_server.store.streams.scalers import scalers_of, unpack_modules, unpack_parameters
@@ -275,13 +279,43 @@ def _stream_totals(
             yield stream, tuple(counts), counted
 
 
+# -- texts -------------------------------------------------------------------------------------------------------------
+
+
+_JSON: dict[Table, tuple[str, ...]] = {
+    runs: ("tags", "streams", "findings"),
+    attempts: ("versions", "config"),
+    headers: ("settings",),
+    skips: ("culprits",),
+    events: ("detail",),
+    alerts: ("found",),
+}
+
+
+def of_texts(connection: Connection, run: Row[Any]) -> Iterator[Defect]:
+    """Yield columns with JSON that cannot be read."""
+    for table, names in _JSON.items():
+        rows = [run] if table is runs else _in_order(connection, table, run.run_id, AT_ONCE)
+        wrong = Counter(name for row in rows for name in names if not _is_json(getattr(row, name)))
+        for name, number in sorted(wrong.items()):
+            yield Defect(f"{table.name}.{name}", f"{number} texts are not JSON", RESTORE)
+
+
+def _is_json(stored: str | None) -> bool:
+    try:
+        orjson.loads(stored or "null")
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
 # -- samples -----------------------------------------------------------------------------------------------------------
 
 
 def of_samples(connection: Connection, run_id: bytes) -> Iterator[Defect]:
     """Yield blocks that cannot be read, hold other steps than their key, or overlap another of their attempt.
 
-    Also yield headers that cannot be read.
+    Also yield headers of sampled attempts that are missing, and headers that cannot be read.
     """
     sampled: dict[Table, dict[_Place, list[Ints]]] = {}
     for table, steps_of in _STEPS.items():
@@ -302,7 +336,7 @@ def of_samples(connection: Connection, run_id: bytes) -> Iterator[Defect]:
             before[place] = max(before.get(place, -1), row.last_step)
             found[place].append(held)
     yield from _unpaired(sampled[gradient_blocks], sampled[gradient_totals])
-    yield from _headers(connection, run_id)
+    yield from _headers(connection, run_id, {place for each in sampled.values() for place in each})
 
 
 def _matches(row: Row[Any], steps: Ints) -> bool:
@@ -337,11 +371,14 @@ def _unpaired(blocks: dict[_Place, list[Ints]], sums: dict[_Place, list[Ints]]) 
             yield Defect(f"{_attempt(place)}, step {alone[0]}", what, RESTORE)
 
 
-def _headers(connection: Connection, run_id: bytes) -> Iterator[Defect]:
+def _headers(connection: Connection, run_id: bytes, wanted: set[_Place]) -> Iterator[Defect]:
     for row in connection.execute(select(headers).where(headers.c.run_id == run_id)):
+        wanted.discard((row.stream, row.attempt))
         try:
             unpack_parameters(row.parameters)
             unpack_modules(row.modules)
         except (Damaged, ValueError) as error:
             where = f"{_attempt((row.stream, row.attempt))}, its header"
             yield Defect(where, str(error), RESTORE)
+    for place in sorted(wanted):
+        yield Defect(_attempt(place), "its header is missing", RESTORE)

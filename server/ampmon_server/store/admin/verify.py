@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -16,7 +16,7 @@ from ampmon_server.store.admin import derived, prune, recorded
 from ampmon_server.store.admin.derived import DELETE, RESTORE, Defect
 from ampmon_server.store.admin.prune import DATA, Removal
 from ampmon_server.store.engine import engine, opening, postgresql
-from ampmon_server.store.engine.errors import Busy, Damaged, NotFound
+from ampmon_server.store.engine.errors import Busy, Damaged, NotFound, Unreadable
 from ampmon_server.store.engine.opening import Opened
 from ampmon_server.store.schema.tables import runs, streams
 from ampmon_server.store.streams import state as run_state
@@ -72,13 +72,21 @@ class Verification:
 
     def run(self, run_id: UUID) -> list[Defect]:
         """Return the defects of a run; none if it was deleted meanwhile. Raises Busy."""
-        with _reading(self._opened.engine) as connection:
-            row = _row(connection, run_id)
-            found = [] if row is None else _defects(connection, row)
-            return [defect.of_run(run_id) for defect in found]
+        found: list[Defect] = []
+        try:
+            with _reading(self._opened.engine) as connection:
+                row = _row(connection, run_id)
+                if row is not None:
+                    found.extend(_defects(connection, row))
+        except Unreadable as error:
+            found.append(Defect("", str(error), RESTORE))
+        return [defect.of_run(run_id) for defect in found]
 
     def repair(self, run_id: UUID) -> None:
-        """Recompute cells, totals and counts from rows. Recorded data stays unchanged. Raises Busy."""
+        """Recompute cells, totals and counts from rows, if these can be read. Raises Busy.
+
+        Recorded data stays unchanged.
+        """
 
         def work(connection: Connection) -> None:
             postgresql.lift_timeouts(connection)
@@ -89,7 +97,8 @@ class Verification:
                 recorded.mend_totals(connection, run_id.bytes, rows)
                 run_state.increment_version(connection, run_id)
 
-        engine.write(self._opened.engine, work)
+        with suppress(Unreadable):  # the next check reports it
+            engine.write(self._opened.engine, work)
 
     def sweep(self) -> None:
         """Delete data of deleted runs, and pages that belong to no run, in short transactions. Raises Busy."""
@@ -118,6 +127,7 @@ def _defects(connection: Connection, run: Row[Any]) -> Iterator[Defect]:
     yield from derived.defects(connection, run.run_id)
     yield from recorded.of_totals(connection, run, rows)
     yield from recorded.of_samples(connection, run.run_id)
+    yield from recorded.of_texts(connection, run)
     yield from _of_no_stream(connection, run.run_id)
 
 

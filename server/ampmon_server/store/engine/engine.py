@@ -9,14 +9,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
+from types import ModuleType
 from typing import Concatenate, ParamSpec, TypeVar
 
+import msgspec
+import orjson
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ampmon_server.store.engine import postgresql, sqlite
-from ampmon_server.store.engine.errors import Busy, Conflict, Damaged, Unusable
+from ampmon_server.store.engine.errors import Busy, Conflict, Damaged, Unreadable, Unusable
 
 
 RETRY_S = 5.0
@@ -25,6 +28,9 @@ _PAUSE_S = 0.01
 
 _SERVER = re.compile(r"connection to server (at|on) .*? failed: ")
 """Matches the address of PostgreSQL in an error. It is cut out, because any token holder can read the message."""
+
+_UNDECODED = orjson.JSONDecodeError, msgspec.DecodeError
+_WHERE = "`ampmon db verify` says where"
 
 _ENGINES = {"sqlite": sqlite, "postgresql": postgresql}
 
@@ -100,26 +106,43 @@ def _busy_as_such(engine: Engine) -> Iterator[None]:
     of = _ENGINES[engine.dialect.name]
     try:
         yield
-    except PoolTimeout as error:
-        raise Busy("Every connection to the database is in use.") from error
-    except DBAPIError as error:
-        orig = error.orig or error
-        if of.is_conflict(orig):
-            raise Conflict("The write conflicted with other writers. Retry.") from error
-        if isinstance(error, OperationalError) or of.is_unavailable(orig):
-            raise Busy(f"The database cannot be used now: {_line(orig)}") from error
-        if error.connection_invalidated:
-            raise Busy("The connection to the database was lost.") from error
-        raise
-    except Damaged as error:
-        raise Busy(f"{error}; `ampmon db verify` says where") from error
-    except sqlite3.DatabaseError as error:  # `fetch` bypasses SQLAlchemy's error handling
-        raise Busy(f"The database cannot be used now: {_line(error)}") from error
+    # `fetch` bypasses SQLAlchemy's error handling. What clients send was decoded before.
+    except (PoolTimeout, DBAPIError, sqlite3.DatabaseError, Damaged, *_UNDECODED) as error:
+        busy = _damage(of, error) or _busy(of, error)
+        if busy is None:
+            raise
+        raise busy from error
+
+
+def _damage(of: ModuleType, error: Exception) -> Busy | None:
+    orig = getattr(error, "orig", None) or error
+    if isinstance(error, Damaged):
+        return Unreadable(f"{error}; {_WHERE}")
+    if isinstance(error, _UNDECODED):
+        return Unreadable(f"Stored JSON is damaged ({error}); {_WHERE}")
+    if of.is_damage(orig):
+        return Unreadable(f"The database cannot be used now: {_line(orig)}")
+    return None
+
+
+def _busy(of: ModuleType, error: Exception) -> Busy | None:
+    orig = getattr(error, "orig", None) or error
+    if isinstance(error, PoolTimeout):
+        return Busy("Every connection to the database is in use.")
+    if of.is_conflict(orig):
+        return Conflict("The write conflicted with other writers. Retry.")
+    if isinstance(error, (OperationalError, sqlite3.DatabaseError)) or of.is_unavailable(orig):
+        return Busy(f"The database cannot be used now: {_line(orig)}")
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return Busy("The connection to the database was lost.")
+    return None
 
 
 def _line(error: BaseException) -> str:
     words = _SERVER.sub("", " ".join(str(error).split())) or type(error).__name__
-    return f"{words}; `ampmon db verify` says where" if "malformed" in words else words
+    if "decode to UTF-8" in words:  # SQLite quotes the text
+        words = "a text is not UTF-8"
+    return f"{words}; {_WHERE}" if sqlite.is_damage(error) else words
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------

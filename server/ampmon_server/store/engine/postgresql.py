@@ -105,9 +105,13 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """Whether the database cannot be used now: it is a read-only standby, or its data is damaged."""
-    state = getattr(error, "sqlstate", None) or ""
-    return state == _READ_ONLY or state.startswith(_INTERNAL)
+    """Whether the database cannot be used now although no OperationalError says so: it is a read-only standby."""
+    return getattr(error, "sqlstate", None) == _READ_ONLY
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether stored data is damaged."""
+    return (getattr(error, "sqlstate", None) or "").startswith(_INTERNAL)
 
 
 def place(url: URL) -> str:

@@ -115,9 +115,15 @@ def is_conflict(error: BaseException) -> bool:
     return "is locked" in str(error)
 
 
-def is_unavailable(error: BaseException) -> bool:
-    """Whether the file is damaged. SQLite does not report that as an OperationalError."""
-    return "malformed" in str(error) or "is not a database" in str(error)
+def is_unavailable(_: BaseException) -> bool:
+    """Whether the database cannot be used now although no OperationalError says so."""
+    return False
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether the file is damaged."""
+    words = "malformed", "is not a database", "decode to UTF-8"
+    return any(each in str(error) for each in words)
 
 
 def _prepare(connection: Any, _: ConnectionPoolEntry) -> None:

@@ -190,10 +190,9 @@ def _newest_common(steps: Sequence[Samples], counts: Ints) -> tuple[int, int] | 
 def _shard(connection: Connection, source: StreamSource, step: int, attempts: Samples) -> Shard:
     attempt = int(attempts[-1])
     sample = newest_of(connection, gradient_blocks, source, attempt, (step, step + 1))
-    header = packed_headers(connection, source, [attempt]).get(attempt)
-    if sample is None or header is None:
+    if sample is None:
         raise NotFound(f"The sample at step {step} is no longer stored.")
-    parameters, looked_at = header
+    parameters, looked_at = packed_headers(connection, source, [attempt])[attempt]
     return Shard(source.rank, sample, unpack_parameters(parameters), looked_at)
 
 

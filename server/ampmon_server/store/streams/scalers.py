@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, liter
 
 from ampmon import wire
 from ampmon_server.model.series import Flags, Ints
-from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.engine.errors import Damaged, NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.engine.rows import bound, fetch, of_stream
 from ampmon_server.store.pages.packing import compress, decompress
@@ -56,11 +56,14 @@ _HEADERS = select(headers.c.attempt, headers.c.parameters, headers.c.sample).whe
 
 
 def packed_headers(
-    connection: Connection, source: StreamSource, attempts: Iterable[int]
+    connection: Connection, source: StreamSource, attempts: Collection[int]
 ) -> dict[int, tuple[bytes, int | None]]:
-    """By attempt, the packed parameters in its header, and ``sample``. Attempts without a stored header are missing."""
+    """By attempt, the packed parameters in its header, and ``sample``. Raises Damaged if a header is missing."""
     rows = fetch(connection, _HEADERS, {**source.bound, "attempts": list(attempts)})
-    return {attempt: (parameters, sample) for attempt, parameters, sample in rows}
+    found = {attempt: (parameters, sample) for attempt, parameters, sample in rows}
+    if len(found) < len(attempts):
+        raise Damaged(f"a header of stream {source.number} is missing")
+    return found
 
 
 @lru_cache
