@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
@@ -101,6 +102,11 @@ def activations(*, seed: int = 0, **fields: object) -> wire.Activations:
         **fields,
     }
     return wire.Activations(**made)  # type: ignore[arg-type]
+
+
+def now() -> int:
+    """The time now, in microseconds."""
+    return time.time_ns() // 1000
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID, uuid4
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 
 from ampmon import wire
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN
-from batches import Trainer, counted
+from batches import Trainer, counted, now
 from serving import Server
 
 
@@ -46,7 +45,7 @@ class PostedRun:
     ) -> None:
         self.server = server
         self.run_id = run_id or uuid4()
-        self.started = time.time_ns() // 1000
+        self.started = now()
         self.scale = 65536.0
         self._trainer = Trainer(
             run_id=self.run_id,
@@ -110,7 +109,7 @@ class PostedRun:
         self.scale *= 2
 
     def event(self, kind: str, **detail: object) -> None:
-        self._post(replace(self._trainer.event(kind, **detail), time=time.time_ns() // 1000))
+        self._post(replace(self._trainer.event(kind, **detail), time=now()))
 
     def lose(self, count: int) -> None:
         """Lose the next ``count`` records in transit."""

@@ -16,8 +16,10 @@ from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from ampmon_server.store.schema import migrations
+from certificates import Authority
 from databases import Databases, provide, shared_work
 from postgres import Postgres
+from timed_server import Served, serving
 
 
 URL = "http://127.0.0.1:8267"
@@ -165,6 +167,18 @@ def send(client: TestClient):
         return answer.json()
 
     return post
+
+
+@pytest.fixture
+def served(settings: Settings) -> Iterator[Served]:
+    """The server in a thread, whose timeouts end when a test says so."""
+    with serving(settings) as server:
+        yield server
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from ampmon_server.http.auth.keys import Keys
 from ampmon_server.http.auth.tokens import Tokens
 from ampmon_server.store import Judgement, Mute, Sender, Store
 from ampmon_server.store.schema.tables import runs
-from batches import Trainer
+from batches import Trainer, now
 from receiver import alerts_to
 from waiting import DEADLINE_S
 
@@ -113,7 +113,7 @@ def alarmed(store: Store, run_id: UUID) -> None:
     """Make an alert of the run fire."""
     finding = wire.Finding(rule="skip_rate", severity="critical", title="bad", explanation="")
     with store._engine.begin() as connection:
-        connection.execute(update(runs).values(last_time=time.time_ns() // 1000))
+        connection.execute(update(runs).values(last_time=now()))
     store.keep(
         run_id,
         Judgement("bad", "critical", [finding]),

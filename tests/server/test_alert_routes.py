@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from ampmon_server.settings import Settings
 from ampmon_server.store import Judgement, Mute, Sender, Store
 from ampmon_server.store.schema.global_tables import messages
 from ampmon_server.store.schema.tables import runs
-from batches import Trainer
+from batches import Trainer, now
 from receiver import alerts_to, written
 from serving import Server
 from threaded_server import ThreadedServer
@@ -49,7 +48,7 @@ def store(app: FastAPI, stranger: TestClient) -> Store:
 def alarmed(store: Store, project: str = "vision", severity: wire.Severity = "critical") -> UUID:
     """A run owned by ada with a firing alert."""
     trainer = Trainer(uuid4(), project=project, name="run-7")
-    records = [trainer.update(time=time.time_ns() // 1000)]
+    records = [trainer.update(time=now())]
     store.ingest(trainer.batch(records), Sender("ada"))
     judge(store, trainer.run_id, severity)
     return trainer.run_id
@@ -248,7 +247,7 @@ def test_a_run_that_fell_silent_while_no_server_ran_is_found(settings: Settings)
     """A starting server judges a run that fell silent while no server ran."""
     store = Store.open(settings)
     trainer = Trainer(uuid4(), name="run-7")
-    store.ingest(trainer.batch([trainer.update(time=time.time_ns() // 1000 - 300 * 10**6)]))
+    store.ingest(trainer.batch([trainer.update(time=now() - 300 * 10**6)]))
     with store._engine.begin() as connection:
         connection.execute(runs.update().values(silent_after=1))
     store.close()
@@ -278,7 +277,7 @@ def test_targets_that_cannot_be_listed_are_an_error(
     written(reading, service.tokens.new("reader", "ada", ["read"])[0])
     where = ["--url", f"http://127.0.0.1:{server.port}", "--data-dir", str(tmp_path)]
     message = dict.fromkeys(["project", "rule", "title", "body", "kind"], "")
-    ids = {"message_id": b"1", "of_run": b"1", "target": "own", "made": time.time_ns() // 1000}
+    ids = {"message_id": b"1", "of_run": b"1", "target": "own", "made": now()}
     try:
         with service.store._engine.begin() as connection:
             connection.execute(messages.insert().values(trouble="unknown", **ids, **message))

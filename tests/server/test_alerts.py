@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID, uuid4
 
@@ -17,7 +16,7 @@ from ampmon_server.store.alerts import outbox
 from ampmon_server.store.engine import engine
 from ampmon_server.store.schema.global_tables import messages
 from ampmon_server.store.schema.tables import alerts, runs
-from batches import Trainer
+from batches import Trainer, now
 from receiver import alerts_to
 
 
@@ -26,10 +25,6 @@ BAD = Target(name="bad", url="json://127.0.0.1/x", least="critical", projects=fr
 TO = alerts_to(OWN, BAD, public_url="https://ampmon.example.org")
 SLOW = alerts_to(OWN, policy=AlertPolicy(after_s=After(warning=60)))
 HOUR = 3600 * 10**6
-
-
-def now() -> int:
-    return time.time_ns() // 1000
 
 
 def trained(store: Store, *records: str, project: str = "vision", at: int | None = None) -> UUID:

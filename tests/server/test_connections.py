@@ -9,7 +9,6 @@ import select
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -28,12 +27,6 @@ from waiting import DEADLINE_S, wait_for
 INNER = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 BODY_S = 0.2
 """The timeout, in seconds, of a body that never arrives whole."""
-
-
-@pytest.fixture
-def served(settings: Settings) -> Iterator[Served]:
-    with serving(settings) as server:
-        yield server
 
 
 def said(port: int, pieces: Iterator[bytes]) -> str:
@@ -226,11 +219,6 @@ def test_whoever_waits_longest_gives_way(settings: Settings, half: str) -> None:
 
 
 LIVE = "GET /api/v1/live HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {}\r\n"
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
 
 
 DAMAGED: dict[str, tuple[str, bytes]] = {

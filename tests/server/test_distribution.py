@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import parse_qs
@@ -24,7 +23,7 @@ from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 from ampmon_server.store import Edit, Judgement, Mute, Store, Token, Wanted
 from ampmon_server.store.schema.tables import metadata
-from batches import START, Trainer
+from batches import START, Trainer, now
 from postgres import Postgres
 from receiver import alerts_to
 from statements import OF_RUNS, Planner, Statement, logged
@@ -274,7 +273,7 @@ def alarmed(store: Store, run_id: UUID) -> None:
         for rule, how in (("skip_rate", "critical"), ("silent", "warning"))
     ]
     trainer = Trainer(run_id, resume_step=40)
-    store.ingest(trainer.batch([trainer.update(time=time.time_ns() // 1000)]))
+    store.ingest(trainer.batch([trainer.update(time=now())]))
     store.keep(run_id, Judgement("bad", "critical", bad), to)
     store.acknowledge(run_id, "skip_rate", "ada")
     taken = store.take("own", 20, None)

@@ -6,7 +6,6 @@ import json
 import random
 import re
 import string
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from ampmon_server.http.metrics import Reason
 from ampmon_server.http.routes.health import RunMetrics
 from ampmon_server.settings import Settings
 from ampmon_server.store import Judgement
-from batches import Trainer
+from batches import Trainer, now
 from receiver import alerts_to
 from serving import Server
 
@@ -131,7 +130,7 @@ def test_messages_that_are_held_back_do_not_wait(client: TestClient, app: FastAP
 
     def told() -> None:
         trainer = Trainer(uuid4())
-        store.ingest(trainer.batch([trainer.update(time=time.time_ns() // 1000)]))
+        store.ingest(trainer.batch([trainer.update(time=now())]))
         store.keep(trainer.run_id, Judgement("bad", "critical", [bad]), to)
 
     for _ in range(3):
@@ -296,14 +295,14 @@ def test_running_runs_are_shown_where_that_is_asked_for(settings: Settings) -> N
     ) as client:
         service = client.app.state.service
         client.headers["Authorization"] = f"Bearer {service.keys.token}"
-        now = time.time_ns() // 1000
+        moment = now()
         trainers = [
-            Trainer(name=f"run {place}", project="ab"[place % 2], started=now + place)
+            Trainer(name=f"run {place}", project="ab"[place % 2], started=moment + place)
             for place in range(4)
         ]
         for place, trainer in enumerate(trainers):
             updates = trainer.updates(5 + place, skipped=[2])
-            service.store.ingest(trainer.batch([replace_time(each, now) for each in updates]))
+            service.store.ingest(trainer.batch([replace_time(each, moment) for each in updates]))
         first, second, third, fourth = (
             (("name", t.name), ("project", t.project), ("run", str(t.run_id))) for t in trainers
         )

@@ -28,11 +28,6 @@ LARGE = 3 * 2**20
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
-@pytest.fixture
 def proxy(
     new_server: Callable[..., Server], tmp_path: Path, authority: Authority
 ) -> Iterator[Nginx]:

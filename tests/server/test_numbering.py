@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
@@ -10,7 +9,7 @@ import pytest
 
 from ampmon import wire
 from ampmon_server.store import Store
-from batches import START, Trainer, statistics
+from batches import START, Trainer, now, statistics
 
 
 SECOND_US = 1_000_000
@@ -123,7 +122,7 @@ def test_starts_that_arrive_a_rank_at_a_time_are_told_apart(store: Store) -> Non
 
 def test_a_crash_is_dated_by_the_clock_of_the_training(store: Store) -> None:
     """With trainer clocks a day ahead, a rank that reports after another crashed still joins the same start."""
-    run_id, ahead = uuid4(), time.time_ns() // 1000 + 24 * 3600 * SECOND_US
+    run_id, ahead = uuid4(), now() + 24 * 3600 * SECOND_US
     for rank in (0, 1):
         trainer = Trainer(run_id, rank, world_size=2, started=ahead + rank * SECOND_US)
         update = trainer.update(time=ahead + 5 * SECOND_US)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as configured
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ampmon import wire
 from ampmon_server.settings import Settings
@@ -168,15 +169,11 @@ def test_a_second_scaler_has_a_name_of_its_own(store: Store) -> None:
     trainer = Trainer()
     store.ingest(trainer.batch(trainer.updates(1)))
     trainer.scaler, first = "critic", trainer.headers
-    records = [wire.Update(**{**_fields(trainer.update(scale=4.0, ordinal=1)), "seq": 0})]
+    records = [replace(trainer.update(scale=4.0, ordinal=1), seq=0)]
     store.ingest(trainer.batch(records, headers=(*first, trainer.stream)))
     reader.read()
     assert reader.latest("amp/scale") == {0: 1024.0}
     assert reader.latest("amp/critic/scale") == {1: 4.0}
-
-
-def _fields(update: wire.Update) -> dict[str, object]:
-    return {name: getattr(update, name) for name in update.__struct_fields__}
 
 
 ATTEMPTS = st.lists(

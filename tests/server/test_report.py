@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from playwright.sync_api import Browser, BrowserContext, Page, Request
+from playwright.sync_api import Browser, BrowserContext, Page
 
 import ampmon
 from ampmon_server.cli import main
@@ -89,10 +89,7 @@ def opened(written: Path, blank: Page, asked: list[str]) -> Page:
     """The report, opened without a network."""
     page = blank
 
-    def note(request: Request) -> None:
-        asked.append(request.url)
-
-    page.on("request", note)
+    page.on("request", lambda request: asked.append(request.url))
     page.on("console", lambda said: asked.append(said.text))
     page.on("pageerror", lambda error: asked.append(str(error)))
     page.goto(written.as_uri())

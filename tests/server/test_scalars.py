@@ -8,6 +8,7 @@ from uuid import UUID
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import select, text
 from starlette.testclient import TestClient
 
@@ -43,15 +44,8 @@ def steps(
             {"loss": loss if finite else None, "lr": 0.5}, kinds={} if finite else {"loss": kind}
         )
         own = None if user is None else user + place // every
-        records += [
-            update,
-            wire.Scalars(**{**_fields(told), "time": update.time, "user_step": own}),
-        ]
+        records += [update, replace(told, time=update.time, user_step=own)]
     return records
-
-
-def _fields(record: wire.Scalars) -> dict[str, object]:
-    return {name: getattr(record, name) for name in record.__struct_fields__}
 
 
 def cells_at(store: Store, run_id: UUID, level: int, name: str = "loss") -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,17 +25,13 @@ from ampmon_server.store import Edit, Judgement, Kept, Mute, Store
 from ampmon_server.store.engine import engine
 from ampmon_server.store.schema.global_tables import messages, mutes
 from ampmon_server.store.schema.tables import alerts, runs
-from batches import Trainer
+from batches import Trainer, now
 from receiver import alerts_to
 from waiting import wait_for
 
 
 TO = alerts_to(Target(name="own", url="json://127.0.0.1/x"))
 HOUR = 3600 * 10**6
-
-
-def now() -> int:
-    return time.time_ns() // 1000
 
 
 def trained(store: Store, at: int | None = None, **fields: object) -> UUID:

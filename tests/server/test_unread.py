@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from uuid import uuid4
 
 import msgspec
@@ -20,17 +19,6 @@ from batches import Trainer
 from certificates import Authority
 from timed_server import BUFFER_BYTES, Served, certified, connected, connecting, serving
 from waiting import DEADLINE_S, wait_for
-
-
-@pytest.fixture
-def served(settings: Settings) -> Iterator[Served]:
-    with serving(settings) as server:
-        yield server
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
 
 
 LIVE = "GET /api/v1/live HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {}\r\n"

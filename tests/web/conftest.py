@@ -44,3 +44,11 @@ def passer_by(served: Server, new_reader: Callable[[Server], Reader]) -> Reader:
     reader = new_reader(served)
     light(reader.page)
     return reader
+
+
+@pytest.fixture
+def own_reader(
+    own_port: int, new_server: Callable[..., Server], new_reader: Callable[[Server], Reader]
+) -> Reader:
+    """A reader of an empty store, at a server that may be killed."""
+    return new_reader(new_server(port=own_port))

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import pytest
-
 from posted import PostedRun
-from serving import Server
 from web.layout import faults
 from web.reader import Reader
 from web.views import settle
@@ -16,14 +11,6 @@ from web.views import settle
 WIDTH = 320
 TABLET = 768
 NAME = "n" * 120
-
-
-@pytest.fixture
-def own_reader(
-    own_port: int, new_server: Callable[..., Server], new_reader: Callable[[Server], Reader]
-) -> Reader:
-    """A reader at a server that may be killed."""
-    return new_reader(new_server(port=own_port))
 
 
 def test_long_names_make_no_view_wider_than_a_small_screen(reader: Reader) -> None:

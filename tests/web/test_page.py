@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree, rmtree
 from uuid import uuid4
 
-import pytest
 from playwright.sync_api import Request, expect
 
 from posted import PostedRun
-from serving import Server
 from web.axe import violations
 from web.reader import Reader, light
 from web.test_valid import faults_of_html
@@ -24,14 +21,6 @@ QUIET = """
     window.setInterval = (work, ms) => real(() => window.quiet || work(), ms);
     window.quiet = true;"""
 """While ``quiet`` is true, nothing polls and no time is updated."""
-
-
-@pytest.fixture
-def own_reader(
-    own_port: int, new_server: Callable[..., Server], new_reader: Callable[[Server], Reader]
-) -> Reader:
-    """A reader of an empty store, at a server that may be killed."""
-    return new_reader(new_server(port=own_port))
 
 
 def test_the_page_follows_a_server_from_its_first_run_to_its_loss(own_reader: Reader) -> None:
