@@ -113,6 +113,13 @@ def test_a_larger_interval_is_not_advised_where_no_growth_caused_the_skips(inter
     assert finding.evidence["period"] == 90
 
 
+def test_two_skips_are_both():
+    """If all skips are two, the words are "both", not "all 2"."""
+    finding = skip_rate(trained(lambda step, scale: step in (300, 800), 1200))
+    assert finding.title.endswith("steps were skipped (0.2\u202f%), both at a steady scale")
+    assert "Before both skips the scale had not grown" in finding.explanation
+
+
 @pytest.mark.parametrize("together", [1, 16, 250])
 @pytest.mark.parametrize("late", [0, 1])
 def test_a_loss_that_is_too_large_at_the_skips_is_limited(together, late):

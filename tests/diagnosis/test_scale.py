@@ -106,6 +106,19 @@ def test_a_scale_that_was_dead_is_remembered():
     )
     finding = next(each for each in found(scaler(cells)) if each.rule == "dead_scale")
     assert (finding.severity, finding.first_step, finding.stop) == ("warning", 143, False)
+    assert "was dead in steps 143 – 149:" in finding.title
+
+
+def test_a_scale_that_was_dead_in_one_step_is_said_in_the_singular():
+    """The title names a single step once."""
+    cells = cells_of(
+        np.array([2.0**-127, *[65536.0] * 3]),
+        np.array([2.0**-128, *[65536.0] * 3]),
+        ["dead", *["steady"] * 3],
+        [True, *[False] * 3],
+    )
+    finding = next(each for each in found(scaler(cells)) if each.rule == "dead_scale")
+    assert finding.title.startswith("The scale was dead in step 0: ")
 
 
 @pytest.mark.parametrize("since", [0, RECENT])

@@ -178,7 +178,9 @@ def _with_one_scaler(fix: str, change: str) -> str:
 
 def _some(skips: Cells, window: Cells) -> str:
     some, every = _count(skips), _count(window)
-    return f"all {count(every)}" if some == every else f"{count(some)} of {count(every)}"
+    if some == every:
+        return "both" if every == 2 else f"all {count(every)}"
+    return f"{count(some)} of {count(every)}"
 
 
 def _words(common: Common) -> Iterator[str]:

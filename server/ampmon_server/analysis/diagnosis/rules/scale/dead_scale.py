@@ -20,7 +20,7 @@ from ampmon_server.analysis.diagnosis.updates import (
 )
 from ampmon_server.model.case import LOST, ScalerCase
 from ampmon_server.model.thresholds import Thresholds
-from ampmon_server.model.words import count, in_code, power_of_two
+from ampmon_server.model.words import count, in_code, power_of_two, steps
 
 
 EXPLANATION = (
@@ -41,14 +41,14 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     scale = newest_scale(scaler)
     now = not is_alive(scale)
     lived = _lived(scaler) if now else -1
-    steps = [each for each in _dead(scaler) if each > lived]
-    if not steps:
+    dead = [each for each in _dead(scaler) if each > lived]
+    if not dead:
         return None
-    first, last = min(steps), max(steps)
+    first, last = min(dead), max(dead)
     title = (
         f"The scale has been dead since step {count(first)} ({power_of_two(scale)}): {_harm(scaler, first)}"
         if now
-        else f"The scale was dead from step {count(first)} to {count(last)}: weights may have been destroyed"
+        else f"The scale was dead in {steps(first, last)}: weights may have been destroyed"
     )
     alive = scaler.policy.init_scale
     return Finding(
