@@ -77,6 +77,33 @@ def test_underflow_that_growth_would_cure_is_slow_growth():
     assert "init_scale=2.0**18, growth_interval=250" in finding.fix
 
 
+def test_flushed_values_may_need_a_larger_scale_than_those_that_were_seen():
+    """With room, the fix for a slow growth goes beyond the cure of the values that are not flushed, to 65536."""
+    policy = ScalePolicy(init_scale=1.0)
+    samples = samples_of(STEPS, {-20: 0.3, -5: 0.1}, zeros=0.6, scale=1.0)
+    (finding,) = found(trained(lambda *_: False, 300, policy=policy, samples=samples))
+    assert "6 doublings too small" in finding.title
+    assert "A scale at least 64 times as large" in finding.explanation
+    assert "init_scale=65536, growth_interval=100" in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("held", "told"),
+    [
+        ({-20: 0.04}, "4\u202f% of the gradient values are subnormal and 96\u202f% are 0: "),
+        ({-20: 0.03, -5: 0.01}, None),
+    ],
+)
+def test_a_scale_that_flushes_nearly_everything_is_found(held, told):
+    """Few subnormal values are a warning if there is hardly any other value but zeros."""
+    policy = ScalePolicy(init_scale=1.0)
+    samples = samples_of(STEPS, held, zeros=0.96, scale=1.0)
+    findings = found(trained(lambda *_: False, 300, policy=policy, samples=samples))
+    assert [each.rule for each in findings] == (["slow_growth"] if told else [])
+    assert all(each.severity == "warning" and told in each.title for each in findings)
+    assert all("6 doublings too small" in each.title for each in findings)
+
+
 def test_a_scale_that_climbs_in_time_is_let_climb():
     """Underflow that growth cures within 500 updates is not a finding."""
     policy = ScalePolicy(init_scale=1.0, growth_interval=50)

@@ -10,17 +10,21 @@ import numpy as np
 from ampmon.numerics import sampling_error
 from ampmon.numerics.formats import FP16
 from ampmon.numerics.histogram import SMALL_CLASSES, classify, headroom_bits, shift
+from ampmon.wire import Severity
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
 from ampmon_server.analysis.diagnosis.updates import is_set_by_hand, newest_scale
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.series import Floats, Ints, Totals, take, take_samples
-from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.thresholds import Levels, Thresholds
 
 
 NEWEST = 16
 """Number of samples at the newest scale that are combined."""
 LEAST = 3
 """Fewer samples than this show nothing."""
+
+NEARLY_ALL = 0.95
+"""If so many of the elements other than zeros are subnormal, the scale flushes many others to zero."""
 
 UNUSUAL = 3.0
 """An overflow this many bits below a scale that held is due to its batch: other gradients differ by less."""
@@ -60,10 +64,30 @@ class MeasuredUnderflow:
 
     def share_at(self, bits: int) -> float:
         """Estimate the share of subnormal elements at ``2^bits`` times the scale. Flushed elements stay zeros."""
+        return self._held_at(bits) * (1 - self.zero)
+
+    @property
+    def zero(self) -> float:
+        """The share of zeros."""
+        return self.zeros / max(int(self.histogram.sum()) + self.zeros, 1)
+
+    def severity(self, levels: Levels) -> Severity | None:
+        """The severity of the share; if that has none, a warning if nearly all elements but zeros are subnormal."""
+        found, held = levels.severity(self.low), self._held_at(0)
+        if found is None and held >= NEARLY_ALL and levels.severity(held):
+            return "warning"
+        return found
+
+    def is_cured_by(self, bits: int, thresholds: Thresholds) -> bool:
+        """Whether ``2^bits`` times the scale ends the warning."""
+        bearable = thresholds.subnormal.warning or 0.0
+        return self.share_at(bits) < bearable and self._held_at(bits) < NEARLY_ALL
+
+    def _held_at(self, bits: int) -> float:
+        """The subnormal share of the elements that are not zero now, at ``2^bits`` times the scale."""
         counts = shift(self.histogram, bits)
         none = np.zeros((), np.int64)
-        subnormal = int(classify(counts, none, none).subnormal)
-        return subnormal / max(int(counts.sum()) + self.zeros, 1)
+        return int(classify(counts, none, none).subnormal) / max(int(counts.sum()), 1)
 
     @property
     def error(self) -> tuple[float, float]:
@@ -162,11 +186,8 @@ def _rounding(of: Totals) -> float:
 
 def bits_to_cure(seen: MeasuredUnderflow, thresholds: Thresholds) -> int | None:
     """Return by how many bits the scale must grow to end the warning. None if there is no room for that."""
-    bearable = thresholds.subnormal.warning or 0.0
-    for bits in range(1, min(int(seen.room), BITS_MAX) + 1):
-        if seen.share_at(bits) < bearable:
-            return bits
-    return None
+    tried = range(1, min(int(seen.room), BITS_MAX) + 1)
+    return next((bits for bits in tried if seen.is_cured_by(bits, thresholds)), None)
 
 
 def updates_to_grow(scaler: ScalerCase, bits: int) -> float:

@@ -32,7 +32,7 @@ SPANS = "bf16 spans 261 and needs no scaler, but has 8 significand bits (7 store
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """Return a notice beside the underflow's own finding if no scale cures it."""
     seen = underflow(scaler)
-    if seen is None or thresholds.subnormal.severity(seen.low) is None:
+    if seen is None or seen.severity(thresholds.subnormal) is None:
         return None
     if bits_to_cure(seen, thresholds) is not None:
         return None

@@ -44,15 +44,14 @@ FLOOR = 6e-4
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """Judge all parameters on fp16's grid by the low end of their subnormal share, unless growth cures it soon."""
     seen = underflow(scaler)
-    severity = thresholds.subnormal.severity(seen.low) if seen else None
+    severity = seen.severity(thresholds.subnormal) if seen else None
     if seen is None or severity is None or is_climbing(scaler, seen, thresholds):
         return None
     by_hand = ", passed to update()" if is_set_by_hand(scaler.recent) else ""
     return Finding(
         rule="subnormal",
         severity=severity,
-        title=f"{percent(seen.share)} of the gradient values are subnormal at scale "
-        f"{power_of_two(seen.scale)}{by_hand}",
+        title=f"{shares(seen, thresholds)} at scale {power_of_two(seen.scale)}{by_hand}",
         explanation=EXPLANATION.format(cost=cost(seen)),
         fix=fix(seen, thresholds),
         first_step=seen.first_step,
@@ -69,6 +68,13 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     )
 
 
+def shares(seen: MeasuredUnderflow, thresholds: Thresholds) -> str:
+    """Return the subnormal share in words, and that of zeros if the subnormal one alone is no finding."""
+    alone = thresholds.subnormal.severity(seen.low) is not None
+    zero = "" if alone else f" and {percent(seen.zero)} are 0"
+    return f"{percent(seen.share)} of the gradient values are subnormal{zero}"
+
+
 def cost(seen: MeasuredUnderflow) -> str:
     """Return a sentence on what the underflow does to the gradient."""
     low, high = seen.error
@@ -78,15 +84,20 @@ def cost(seen: MeasuredUnderflow) -> str:
 
 
 def fix(seen: MeasuredUnderflow, thresholds: Thresholds, most: float = INIT_SCALE) -> str:
-    """Return code for a scale that cures the underflow, or for bf16 if no scale fits.
-
-    The scale goes beyond the cure up to ``most`` if there is room, because flushed elements may need a larger one.
-    """
+    """Return code for a scale that cures the underflow, as in `beyond`, or for bf16 if no scale fits."""
     bits = bits_to_cure(seen, thresholds)
     if bits is None:
         return NO_ROOM
-    fits = min(seen.room - SPARE, BITS_MAX, np.log2(most / seen.scale))
-    bits = max(bits, int(fits))
+    bits = beyond(bits, seen, most)
     return HIGHER.format(
         init_scale=in_code(seen.scale * 2.0**bits), share=percent(seen.share_at(bits))
     )
+
+
+def beyond(bits: int, seen: MeasuredUnderflow, most: float = INIT_SCALE) -> int:
+    """Return by how many bits to raise the scale: beyond those of the cure up to ``most`` if there is room.
+
+    Flushed elements may need a larger scale than those that were seen.
+    """
+    fits = min(seen.room - SPARE, BITS_MAX, np.log2(most / seen.scale))
+    return max(bits, int(fits))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.fixes import RESTART
-from ampmon_server.analysis.diagnosis.rules.subnormal import cost
+from ampmon_server.analysis.diagnosis.rules.subnormal import beyond, cost, shares
 from ampmon_server.analysis.diagnosis.underflow import (
     bits_to_cure,
     is_climbing,
@@ -21,7 +21,7 @@ from ampmon_server.model.words import count, in_code, percent, plural, power_of_
 
 EXPLANATION = (
     "{share} of the gradient values are subnormal: fp16 holds them with few significant bits, and smaller ones not at "
-    "all. A scale {times} times as large would cure that and still fit, but {tries}. {cost}"
+    "all. A scale at least {times} times as large would cure that and still fit, but {tries}. {cost}"
 )
 TRIES = "the scaler tries a larger one only after every growth_interval = {interval} steps without a skip"
 PAST = (
@@ -40,7 +40,7 @@ NEVER = 10**8
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """Return a finding with the underflow's severity if growth takes longer than `growth_patience`."""
     seen = underflow(scaler)
-    severity = thresholds.subnormal.severity(seen.low) if seen else None
+    severity = seen.severity(thresholds.subnormal) if seen else None
     if seen is None or severity is None or is_set_by_hand(scaler.recent):
         return None
     bits = bits_to_cure(seen, thresholds)
@@ -52,7 +52,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     return Finding(
         rule="slow_growth",
         severity=severity,
-        title=f"{percent(seen.share)} of the gradient values are subnormal: the scale is {power_of_two(seen.scale)}, "
+        title=f"{shares(seen, thresholds)}: the scale is {power_of_two(seen.scale)}, "
         f"{plural(bits, 'doubling')} too small, and {when}",
         explanation=EXPLANATION.format(
             share=percent(seen.share),
@@ -61,7 +61,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
             cost=cost(seen),
         ),
         fix=FIX.format(
-            init_scale=in_code(seen.scale * 2.0**bits),
+            init_scale=in_code(seen.scale * 2.0 ** beyond(bits, seen)),
             growth_interval=faster(interval, bits, thresholds.growth_patience),
         ),
         first_step=seen.first_step,
