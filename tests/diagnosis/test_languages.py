@@ -25,6 +25,13 @@ FABRIC = f"{TORCH} (lightning.Fabric)"
 SHARDED = "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler"
 CLIP = "scaler.unscale_(optimizer)\ntorch.nn.utils.clip_grad_norm_(parameters, 1.0)\nscaler.step(optimizer)"
 
+CLIPPED_BY_HOOK = (
+    "# in your LightningModule, instead of in training_step()\n"
+    "def on_before_optimizer_step(self, optimizer):\n"
+    "    self.clip_gradients(optimizer, gradient_clip_val=max_norm)"
+)
+CLIPPED_BY_FABRIC = "fabric.clip_gradients(model, optimizer, max_norm=max_norm)"
+OUTSIDE = "{0}.backward(loss)  # outside of {0}.autocast()"
 
 RESUMED = (  # transformers#34053
     "# transformers 4.49 or newer: older ones do not store the scaler\n"
@@ -84,6 +91,31 @@ WAS = "growth_interval was 50"
 def test_a_fix_is_a_setting_of_whoever_made_the_scaler(scaler: str, code: str, fix: str) -> None:
     """A fix is written in the settings of the framework that created the scaler."""
     assert in_settings_of(ScalePolicy(scaler_type=scaler, growth_interval=50), code) == fix
+
+
+@pytest.mark.parametrize(
+    ("scaler", "rule", "fix"),
+    [
+        (LIGHTNING, "clip_before_unscale", CLIPPED_BY_HOOK),
+        (LIGHTNING, "unscale_in_accumulation", CLIPPED_BY_HOOK),
+        (
+            ACCELERATE,
+            "unscale_in_accumulation",
+            "if accelerator.sync_gradients:\n    accelerator.clip_grad_norm_(model.parameters(), max_norm)",
+        ),
+        (FABRIC, "clip_before_unscale", CLIPPED_BY_FABRIC),
+        (
+            LIGHTNING,
+            "backward_under_autocast",
+            'with torch.autocast("cuda", enabled=False):\n    self.manual_backward(loss)',
+        ),
+        (ACCELERATE, "backward_under_autocast", OUTSIDE.format("accelerator")),
+        (FABRIC, "backward_under_autocast", OUTSIDE.format("fabric")),
+    ],
+)
+def test_a_fix_of_a_loop_calls_the_framework(scaler: str, rule: str, fix: str) -> None:
+    """The fix of a loop that calls a framework calls it too. Lightning rejects `gradient_clip_val` there."""
+    assert in_settings_of(ScalePolicy(scaler_type=scaler), LINTS[rule].fix) == fix
 
 
 @pytest.mark.parametrize(

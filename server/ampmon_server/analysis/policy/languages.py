@@ -35,6 +35,9 @@ class _Framework:
     watched: str
     bfloat16: str
     clip: str = ""
+    own_clip: str = ""
+    """Code that clips in a loop of the user's own."""
+    backward: str = ""
     state: str = ""
     last: str = ""
     """Code that loads the scaler's state last."""
@@ -56,7 +59,7 @@ _FRAMEWORKS: Mapping[str, _Framework] = {
         "ampmon.watch(trainer.accelerator.scaler, {arguments})  # before trainer.train()",
         "TrainingArguments(bf16=True)",
         "TrainingArguments(max_grad_norm=max_norm)",
-        "# transformers 4.49 or newer: older ones do not store the scaler\n"
+        state="# transformers 4.49 or newer: older ones do not store the scaler\n"
         "trainer.train(resume_from_checkpoint=True)",
     ),
     "accelerate.Accelerator": _Framework(
@@ -64,9 +67,10 @@ _FRAMEWORKS: Mapping[str, _Framework] = {
         "ampmon.watch(accelerator.scaler, {arguments})",
         'Accelerator(mixed_precision="bf16")',
         "if accelerator.sync_gradients:\n    accelerator.clip_grad_norm_(model.parameters(), max_norm)",
-        "accelerator.save_state(directory)  # when you save\n"
+        backward="accelerator.backward(loss)  # outside of accelerator.autocast()",
+        state="accelerator.save_state(directory)  # when you save\n"
         "accelerator.load_state(directory)  # when you resume, after accelerator.prepare()",
-        "accelerator.load_state(directory)\n"
+        last="accelerator.load_state(directory)\n"
         'state = torch.load(f"{directory}/scaler.pt")\n'
         "accelerator.scaler.load_state_dict(state)  # last",
     ),
@@ -74,6 +78,10 @@ _FRAMEWORKS: Mapping[str, _Framework] = {
         "Trainer",
         watched="ampmon.watch(trainer.precision_plugin.scaler, {arguments})  # before trainer.fit()",
         clip="Trainer(gradient_clip_val=max_norm)",
+        own_clip="# in your LightningModule, instead of in training_step()\n"
+        "def on_before_optimizer_step(self, optimizer):\n"
+        "    self.clip_gradients(optimizer, gradient_clip_val=max_norm)",
+        backward='with torch.autocast("cuda", enabled=False):\n    self.manual_backward(loss)',
         state='trainer.fit(model, ckpt_path="last")',
         schedule="""\
 # in your LightningModule
@@ -91,6 +99,7 @@ def lr_scheduler_step(self, scheduler, metric):
         "Fabric",
         watched="ampmon.watch(fabric.strategy.precision.scaler, {arguments})",
         clip="fabric.clip_gradients(model, optimizer, max_norm=max_norm)",
+        backward="fabric.backward(loss)  # outside of fabric.autocast()",
     ),
 }
 
@@ -128,6 +137,10 @@ def in_settings_of(policy: ScalePolicy, code: str) -> str:
         lines = [_SCALER.sub(partial(_own, policy), line) for line in code.splitlines()]
     elif "scheduler.step()" in code:
         lines = [framework.schedule or code]
+    elif "# outside" in code:
+        lines = [framework.backward or code]
+    elif "# before clipping" in code or "# once, after the last backward" in code:
+        lines = [framework.own_clip or framework.clip]
     elif "# last" in code:
         lines = [framework.last or framework.state or code]
     else:
