@@ -46,6 +46,7 @@ def init(  # noqa: PLR0913 - one argument for each setting of a run
 
     Optional. Call it before the first scaler, which otherwise begins a run named after the script.
 
+    - ``url``, ``dir``: the server, and the data directory (``AMPMON_URL``, ``AMPMON_DIR``).
     - ``config``: the configuration to show. Values that are not plain data are kept as text. Passwords, keys and tokens
       are removed.
     - ``run_id`` (``AMPMON_RUN_ID``): continue this run at ``resume_step``, by default after its last recorded update.
