@@ -169,6 +169,7 @@ def test_a_chart_that_fails_is_tried_again_in_its_place(reader: Reader) -> None:
     reader.page.route("**/figures/skips?*", answer)
     reader.show(run)
     failed = reader.figure("skips")
+    expect(failed.locator("h2")).to_have_text("Skipped steps")
     again = failed.get_by_role("button", name="Try again")
     reader.wait("why", lambda: "The server did not answer." in failed.inner_text())
     error = {"title": "No luck", "status": 500}

@@ -1,7 +1,7 @@
 // One chart with its title, terms, caption, choices, and the reason if it is empty. Independent of other charts.
 
 import { roles } from "./browser.js";
-import { closePopup, h, html, mark, nothing, popup, renderForm, searchField, select } from "./dom.js";
+import { closePopup, DECLARED, h, html, mark, nothing, popup, renderForm, searchField, select } from "./dom.js";
 import { sentence } from "./format.js";
 import * as plot from "./plot.js";
 import { Readout } from "./readout.js";
@@ -234,7 +234,7 @@ export class Panel {
 
   #write() {
     const { name } = this;
-    const { title = this.#trouble && sentence(name.replaceAll("_", " ")), caption = "", empty = "", definitions = {} } = this.#meta ?? {};
+    const { title = DECLARED.charts[name]?.title ?? (this.#trouble && sentence(name)), caption = "", empty = "", definitions = {} } = this.#meta ?? {};
     const why = this.#trouble || (this.#meta ? empty : "Loading…");
     const stacked = this.position !== "alone";
     const words = html`<p class="caption" ?hidden=${!caption}>${caption}</p>`;

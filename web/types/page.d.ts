@@ -499,6 +499,7 @@ interface Definition {
 
 /** What a chart, and a statistic of a parameter's gradient, declare about themselves on the server. */
 interface DeclaredChart {
+  title: string;
   tab: string | null;
   choices: string[];
   sampled: boolean;

@@ -41,7 +41,12 @@ def index(request: Request) -> Response:
 @cache
 def _declared() -> str:
     charts = {
-        name: {"tab": chart.tab, "choices": chart.choices, "sampled": chart.sampled}
+        name: {
+            "title": chart.title,
+            "tab": chart.tab,
+            "choices": chart.choices,
+            "sampled": chart.sampled,
+        }
         for name, chart in FIGURES.items()
     }
     statistics = {
@@ -52,9 +57,14 @@ def _declared() -> str:
         }
         for name, each in STATISTICS.items()
     }
-    choices = ["name", "smooth", "y", "baseline"]
+    logged = {
+        "title": "Logged value",
+        "tab": None,
+        "choices": ["name", "smooth", "y", "baseline"],
+        "sampled": False,
+    }
     declared = {
-        "charts": {**charts, "logged": {"tab": None, "choices": choices, "sampled": False}},
+        "charts": {**charts, "logged": logged},
         "statistics": statistics,
         "terms": {name: each._asdict() for name, each in TERMS.items()},
         "numbers": {"training": TRAINING, "recording": RECORDING},
