@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from playwright.sync_api import Route
+from playwright.sync_api import Route, expect
 
 from posted import PostedRun
 from web.reader import NOWHERE, Reader
@@ -162,3 +162,19 @@ def test_the_title_is_that_of_the_page_that_loads(reader: Reader) -> None:
     assert reader.page.title() == "Run · ampmon"
     reader.let_go(held)
     reader.wait("its name", lambda: reader.page.title() == "made up · ampmon")
+
+
+def test_the_list_says_what_it_waits_for(reader: Reader) -> None:
+    """Until the answer, a list says that it loads, and never that there are no runs because a filter found none."""
+    run = PostedRun(reader.server)
+    run.updates(1)
+    reader.open(NOWHERE)
+    expect(reader.page.get_by_text("No run matches.")).to_be_visible()
+    held = reader.hold("**/api/v1/runs?*")
+    reader.ask("location.hash = '#/'")
+    reader.wait("the call", lambda: held)
+    assert not reader.page.get_by_text("No runs yet.").is_visible()
+    reader.page.reload()
+    expect(reader.page.locator("main .empty")).to_have_text("Loading…")
+    reader.page.unroute_all()
+    expect(reader.page.locator("main .empty")).to_be_hidden()

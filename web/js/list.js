@@ -188,7 +188,7 @@ export class List {
   #draw() {
     const narrow = isNarrow(this.given);
     const bare = !narrow && this.given["archived"] !== "true";
-    const none = this.#pages.size > 0 && this.#total === 0;
+    const none = this.#pages.size > 0 && this.#total === 0 && this.#asked === queryOf(this.given).toString();
     this.#firstRun.hidden = !none || !bare;
     const list = { groups: this.#groups, total: this.#total, columns: this.#columns };
     renderForm(
@@ -198,6 +198,7 @@ export class List {
         ${this.actions.element}
         ${notices(this.#refused.map((why) => `The server rejects the records of a training process: ${why} The process keeps them and retries.`))}
         ${this.#table.element}
+        <p class="empty" ?hidden=${this.#pages.size > 0}>Loading…</p>
         ${this.#firstRun}
         <div class="first" ?hidden=${!none || bare}>
           <p>${narrow ? "No run matches." : "No archived runs."}</p>

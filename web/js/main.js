@@ -106,6 +106,7 @@ function route() {
   show(page);
   // The browser itself says the first page.
   left = first ? null : document.activeElement;
+  if (page === list) show(page);
   window.scrollTo(0, 0);
   scrollToPlace();
   live.follow(page.follows ?? []);
