@@ -198,6 +198,6 @@ function facts(title, names, lines, marked = false) {
       </table>
     </div>
     <p class="empty" ?hidden=${alike < lines.length || !marked}>All recorded fields are identical.</p>
-    ${marked ? html`<label class="tick"><input type="checkbox"><span>Show ${plural(alike, "identical field")}</span></label>` : nothing}
+    ${marked && alike ? html`<label class="tick"><input type="checkbox"><span>Show ${plural(alike, "identical field")}</span></label>` : nothing}
   </section>`;
 }

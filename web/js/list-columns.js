@@ -79,6 +79,9 @@ function diagnosisOf({ run: { severity, verdict, updates } }) {
 const KEY = "ampmon.columns";
 const USUAL = COLUMNS.filter(({ rare }) => !rare).map(({ name }) => name);
 
+/** @param {string} name */
+const columnOf = (name) => COLUMNS.find((column) => column.name === name);
+
 /** Unknown columns are dropped. "Run" always stays: it has the link and the checkbox. */
 let names = [...new Set(["Run", ...storedColumns()])].filter(columnOf);
 
@@ -90,11 +93,6 @@ function storedColumns() {
   } catch {
     return USUAL;
   }
-}
-
-/** @param {string} name */
-function columnOf(name) {
-  return COLUMNS.find((column) => column.name === name);
 }
 
 /** The shown columns, the run's name first. */
@@ -133,7 +131,7 @@ export function columnChoice(onChange) {
 
   draw();
   const usual = html`<button type="button" class="quiet" @click=${() => choose(USUAL)}>Default columns</button>`;
-  render(popup("columns", "Columns", "Choose and order the columns", html`<div tabindex="-1">${list}${usual}</div>`), element);
+  render(popup("columns", "Columns", "Choose and order the columns", html`<div tabindex="-1">${list}${usual}<p class="caption">A narrow window hides some columns.</p></div>`), element);
   return element;
 }
 

@@ -180,7 +180,7 @@ export class Drawer {
       const go = () => this.charts.go(about(this.charts.view, step));
       return html`${place ? ", " : ""}<button type="button" class="opens" @click=${go}>${count(step)}</button>`;
     });
-    const blamed = [term("Culprit", TERMS["culprit"]), steps.length ? ` in ${many}, the newest at step ` : " in no skips.", buttons];
+    const blamed = [term("Culprit", TERMS["culprit"]), steps.length ? ` in ${many}, the newest at ${steps.length > 1 ? "steps" : "step"} ` : " in no skips.", buttons];
     render(
       html`
         <header>
