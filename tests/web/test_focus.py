@@ -167,6 +167,18 @@ def test_a_theme_chosen_in_another_tab_holds_in_all_of_them(passer_by: Reader) -
     passer_by.wait("its theme", lambda: passer_by.ask(shown) == other.evaluate(shown))
 
 
+def test_a_dark_page_is_printed_in_the_light_theme(passer_by: Reader) -> None:
+    """Browsers print no backgrounds, so the light text of the dark theme would be on white paper."""
+    passer_by.theme("dark")
+    passer_by.open()
+    shown = "document.documentElement.dataset.theme"
+    passer_by.wait("the dark theme", lambda: passer_by.ask(shown) == "dark")
+    passer_by.page.emulate_media(media="print")
+    passer_by.wait("the light theme", lambda: passer_by.ask(shown) == "light")
+    passer_by.page.emulate_media(media="screen")
+    passer_by.wait("the dark theme again", lambda: passer_by.ask(shown) == "dark")
+
+
 def test_a_reader_who_asks_for_less_motion_is_taken_to_a_place_at_once(reader: Reader) -> None:
     """With the system's setting for reduced motion, a click on a skipped step leads to the charts at once."""
     run = PostedRun(reader.server)

@@ -86,6 +86,8 @@ let themes = {};
 /** @type {() => void} */
 let onTheme = () => {};
 const dark = matchMedia("(prefers-color-scheme: dark)");
+// Browsers print no backgrounds, so paper is light.
+const paper = matchMedia("print");
 
 /** Load and apply the colours, and follow the system and other tabs. @param {() => void} onChange called after each change */
 export async function loadTheme(onChange) {
@@ -93,12 +95,12 @@ export async function loadTheme(onChange) {
   if (!response.ok) throw new Error(`roles.json: status ${response.status}`);
   themes = await response.json();
   onTheme = onChange;
-  dark.addEventListener("change", applyTheme);
+  for (const query of [dark, paper]) query.addEventListener("change", applyTheme);
   window.addEventListener("storage", applyTheme);
   applyTheme();
 }
 
-export const theme = () => THEMES.find((each) => each === remembered(THEME)) ?? (dark.matches ? "dark" : "light");
+export const theme = () => (paper.matches ? "light" : (THEMES.find((each) => each === remembered(THEME)) ?? (dark.matches ? "dark" : "light")));
 
 export const roles = () => themes[theme()] ?? {};
 

@@ -92,9 +92,7 @@ export class Table {
 }
 
 /** @param {{number?: boolean, tight?: boolean}} column */
-function classOf({ number, tight }) {
-  return number ? "number" : tight ? "tight" : nothing;
-}
+const classOf = ({ number, tight }) => number ? "number" : tight ? "tight" : nothing;
 
 /** @template Row */
 export class Ledger {
@@ -227,6 +225,5 @@ function culpritsOf({ words }, open) {
 
 /** @param {Record<string, unknown>} detail */
 function details(detail) {
-  const words = Object.entries(detail).map(([name, value]) => `${name.replaceAll("_", " ")}: ${typeof value === "string" ? value : JSON.stringify(value)}`);
-  return words.join("; ");
+  return Object.entries(detail).map(([name, value]) => `${name.replaceAll("_", " ")}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join("; ");
 }
