@@ -23,6 +23,7 @@ _NAMES = """
 _TIDY = f"""known => {{
     document.activeElement?.blur();
     for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+    document.querySelector(".actions:not([hidden]) button:last-of-type")?.click();  // clears the selected runs
     for (const name of {_NAMES}) if (known && !known.includes(name)) delete window[name];
 }}"""
 _FOLLOWS_SYSTEM = """() => localStorage.length > 0 || document.documentElement.dataset.theme

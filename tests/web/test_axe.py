@@ -30,7 +30,7 @@ PLANT = """style => {
 }"""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shown(served: Server) -> list[UUID]:
     """Two runs of the shared server with data in every chart."""
     runs = []

@@ -48,7 +48,7 @@ def check_under_a_path(
         assert reader.page.url == f"{proxy.url}/"
         [cookie] = reader.page.context.cookies()
         assert cookie["path"] == path
-        reader.page.get_by_role("link", name="below").click()
+        reader.page.locator(f"a[href='#{run.path}']").click()
         reader.wait("the run", lambda: reader.text(SKIPPED) == "6 of 26")
         reader.wait("the chart", lambda: reader.points() or not drawn)
         run.updates(4)

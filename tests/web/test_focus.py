@@ -106,7 +106,6 @@ def test_runs_selected_during_an_action_stay_selected(reader: Reader) -> None:
     expect(reader.page.locator("table.runs tbody a")).to_have_count(1)
     expect(reader.page.get_by_label("Select later")).to_be_checked()
     expect(reader.page.get_by_text("1 run selected")).to_be_visible()
-    reader.page.get_by_role("button", name="Clear").click()
 
 
 def test_the_search_field_shows_the_search_of_the_address(reader: Reader) -> None:
