@@ -180,20 +180,8 @@ def test_killed_sender_loses_and_doubles_nothing(tmp_path: Path, server: Recordi
     assert seqs(server.store.records(attempt.id)) == list(range(8001))
 
 
-def test_sender_leaves_when_idle_and_takes_its_status_along(
-    tmp_path: Path, server: RecordingServer
-) -> None:
-    """Once the last trainer is delivered, the sender exits and removes its status."""
-    attempt = Attempt(tmp_path, url=server.url)
-    attempt.finish()
-    with SenderProcess(tmp_path) as process:
-        assert process.wait(DEADLINE_S) == 0
-    assert sender.status(tmp_path) is None
-    assert not election.is_held(tmp_path)
-
-
 def test_sender_stays_five_seconds_without_work(tmp_path: Path) -> None:
-    """Without work the sender stays for five seconds, then ends."""
+    """Once the last trainer is delivered, the sender stays for five seconds, then ends and removes its status."""
     looks = 0
 
     def clock() -> float:
@@ -216,6 +204,7 @@ def test_sender_stays_five_seconds_without_work(tmp_path: Path) -> None:
         now.advance(1.1)
         thread.join(DEADLINE_S)
         assert not thread.is_alive()
+    assert sender.status(tmp_path) is None
 
 
 def test_deleted_directory_ends_its_sender(tmp_path: Path, server: RecordingServer) -> None:
@@ -235,13 +224,15 @@ def test_deleted_directory_ends_its_sender(tmp_path: Path, server: RecordingServ
 
 
 def test_terminated_sender_ends_cleanly(tmp_path: Path, server: RecordingServer) -> None:
-    """SIGTERM ends the sender with exit code 0 although a trainer lives, and its log says so."""
+    """SIGTERM ends the sender with exit code 0 although a trainer lives. It logs it and leaves no status or lock."""
     attempt = Attempt(tmp_path, url=server.url)
     with SenderProcess(tmp_path) as process:
         wait_for(lambda: sender.status(tmp_path))
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
     assert "ends" in (election.home(tmp_path) / "log").read_text()
+    assert sender.status(tmp_path) is None
+    assert not election.is_held(tmp_path)
     attempt.spool.close()
 
 
