@@ -130,6 +130,7 @@ def _train(recorder: Recorder) -> tuple[int, int]:
         skip = written % 50 == 0
         _put(stream, written, "backoff" if skip else "steady", GRADIENTS)
         recorder._spool.look()
+        assert written < 100_000  # a quota that does not hold fills the disk
         written, skips = written + 1, skips + skip
     recorder.finish(DEADLINE_S)
     assert stream.seq == written
