@@ -346,13 +346,17 @@ def test_irregular_skips_have_no_period():
 @pytest.mark.parametrize(
     ("heavy", "culprits", "rule"),
     [
-        (every_90th, [2, 1], "skip_rate"),
+        (every_90th, [3, 1], "skip_rate"),
         (every_90th, [1], "culprit_layer"),
+        (every_90th, [2, 1], "culprit_layer"),
         (None, [2, 1], "culprit_layer"),
     ],
 )
 def test_the_first_layer_to_overflow_at_an_outlier_loss_is_no_culprit(heavy, culprits, rule):
-    """At a loss 4096 times the usual one, some layer is first. It is blamed only if it overflows without the others."""
+    """At a loss 4096 times the usual one, some layer is first. It is blamed only if it overflows without the others.
+
+    The first two parameters are of one layer.
+    """
     run = outliers()
     rows = [
         skip(each.step, culprits=culprits[at % len(culprits)]) for at, each in enumerate(run.skips)

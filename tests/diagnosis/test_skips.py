@@ -322,6 +322,16 @@ def test_a_layer_that_is_always_first_is_named():
     assert finding.explanation.endswith(" Log each loss to tell: ampmon.log.")
 
 
+@pytest.mark.parametrize(("alone", "rule"), [(False, "low_scale"), (True, "culprit_layer")])
+def test_a_layer_is_not_blamed_for_a_scale_below_1_that_all_layers_need(alone, rule):
+    """A layer that overflows first later does not explain a scale that fell far below 1 because of all layers."""
+    run = trained(lambda step, scale: step < 34 or step in (50, 80, 110), 300)
+    rows = [skip(each.step, culprits=2 if alone or each.step > 34 else 4) for each in run.skips]
+    scales = run.recent["scale_first"].tolist()
+    told = tuple(replace(each, scale=scales[each.step]) for each in rows)
+    assert rules_of(replace(run, skips=told))[0] == rule
+
+
 def test_where_everything_overflows_no_layer_is_named():
     """If every parameter overflows, no layer is named."""
     assert "culprit_layer" not in rules_of(trained(_spikes(40), 1000))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.ledger import skipped_updates
+from ampmon_server.analysis.diagnosis.ledger import UNSCALED, skipped_updates
 from ampmon_server.analysis.diagnosis.outliers import (
     FAR,
     culprits_of,
@@ -20,7 +20,7 @@ from ampmon_server.analysis.diagnosis.rules.fixes import LAYER_IN_FP32
 from ampmon_server.analysis.diagnosis.updates import calibrated_from, follows_growth
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
-from ampmon_server.model.names import training_loss
+from ampmon_server.model.names import module_of, training_loss
 from ampmon_server.model.series import Ints
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count
@@ -51,11 +51,13 @@ def examine(
     cells = scaler.recent
     grown = follows_growth(cells, scaler.policy, outlier_skips(cells, logged))
     tries = {*cells["skip_first"][grown & (cells["skipped"] > 0)].tolist()}
-    since = max(int(cells["first"][0]), calibrated_from(scaler))
+    first, fitted = int(cells["first"][0]), calibrated_from(scaler)
     known = [
         each
         for each in skipped_updates(scaler)
-        if each.first and each.step >= since and each.step not in tries
+        if each.first and each.step >= first and each.step not in tries
+        # While a scale that is too large is searched down, any layer overflows. At 1 it is no longer too large.
+        if each.step >= fitted or each.scale <= UNSCALED
     ]
     steps = np.array([each.step for each in known])
     found = culprits_of(scaler, steps)
@@ -94,7 +96,11 @@ def _is_heavy(scaler: ScalerCase, logged: Mapping[str, Cells], steps: Ints) -> b
 
     A layer that overflows by itself, at a loss that it makes large, is the same one at any scale.
     """
-    overflowed = {each.culprit_parameters for each in scaler.skips if each.step in steps}
+    overflowed = {
+        frozenset(module_of(culprit.parameter) for culprit in each.culprits)
+        for each in scaler.skips
+        if each.step in steps
+    }
     loss = loss_at(scaler, steps, logged)
     is_far = loss is not None and 2 * loss.heavy > len(steps) and loss.ratio >= FAR
     return is_far and len(overflowed) > 1
