@@ -104,6 +104,16 @@ def test_a_scale_that_flushes_nearly_everything_is_found(held, told):
     assert all("6 doublings too small" in each.title for each in findings)
 
 
+def test_zeros_that_no_scale_moves_are_no_sign_of_a_small_scale():
+    """If a larger scale had as many zeros, few subnormal values are no finding."""
+    policy = ScalePolicy(init_scale=1.0)
+    parts = [({-12: 0.04}, STEPS[:4], 256.0), ({-20: 0.04}, STEPS[4:], 1.0)]
+    samples = joined_samples(
+        [samples_of(steps, held, zeros=0.96, scale=scale) for held, steps, scale in parts]
+    )
+    assert found(trained(lambda *_: False, 300, policy=policy, samples=samples)) == []
+
+
 def test_a_scale_that_climbs_in_time_is_let_climb():
     """Underflow that growth cures within 500 updates is not a finding."""
     policy = ScalePolicy(init_scale=1.0, growth_interval=50)

@@ -13,6 +13,7 @@ from ampmon.numerics.histogram import SMALL_CLASSES, classify, headroom_bits, sh
 from ampmon.wire import Severity
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
 from ampmon_server.analysis.diagnosis.updates import is_set_by_hand, newest_scale
+from ampmon_server.analysis.flushed import flushed_in
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.series import Floats, Ints, Totals, take, take_samples
 from ampmon_server.model.thresholds import Levels, Thresholds
@@ -24,7 +25,7 @@ LEAST = 3
 """Fewer samples than this show nothing."""
 
 NEARLY_ALL = 0.95
-"""If so many of the elements other than zeros are subnormal, the scale flushes many others to zero."""
+"""If so many of the elements other than zeros are subnormal, the scale flushes others to zero."""
 
 UNUSUAL = 3.0
 """An overflow this many bits below a scale that held is due to its batch: other gradients differ by less."""
@@ -47,7 +48,8 @@ class MeasuredUnderflow:
     ``share`` of the elements are subnormal, and ``low`` is the low end of its 95 % interval. ``histogram`` [64] and
     ``zeros`` add the samples up. ``room`` is by how many bits the scale could grow, as far as is known. ``ceiling`` is
     the lowest scale that overflowed, if that leaves less room than the largest gradient seen. ``rounding`` is the error
-    from rounding the gradient to fp16's grid, divided by its norm.
+    from rounding the gradient to fp16's grid, divided by its norm. ``flushes`` says that nearly all elements other than
+    zeros are subnormal, so that many zeros are flushed elements, as far as no change of the scale shows more.
     """
 
     first_step: int
@@ -61,10 +63,11 @@ class MeasuredUnderflow:
     room: float
     ceiling: float | None
     rounding: float
+    flushes: bool
 
     def share_at(self, bits: int) -> float:
         """Estimate the share of subnormal elements at ``2^bits`` times the scale. Flushed elements stay zeros."""
-        return self._held_at(bits) * (1 - self.zero)
+        return _subnormal_at(self.histogram, bits) * (1 - self.zero)
 
     @property
     def zero(self) -> float:
@@ -72,22 +75,14 @@ class MeasuredUnderflow:
         return self.zeros / max(int(self.histogram.sum()) + self.zeros, 1)
 
     def severity(self, levels: Levels) -> Severity | None:
-        """The severity of the share; if that has none, a warning if nearly all elements but zeros are subnormal."""
-        found, held = levels.severity(self.low), self._held_at(0)
-        if found is None and held >= NEARLY_ALL and levels.severity(held):
-            return "warning"
-        return found
+        """The severity of the share. If that has none, a warning if the scale ``flushes``."""
+        found = levels.severity(self.low)
+        return "warning" if found is None and self.flushes and levels.warning else found
 
     def is_cured_by(self, bits: int, thresholds: Thresholds) -> bool:
         """Whether ``2^bits`` times the scale ends the warning."""
-        bearable = thresholds.subnormal.warning or 0.0
-        return self.share_at(bits) < bearable and self._held_at(bits) < NEARLY_ALL
-
-    def _held_at(self, bits: int) -> float:
-        """The subnormal share of the elements that are not zero now, at ``2^bits`` times the scale."""
-        counts = shift(self.histogram, bits)
-        none = np.zeros((), np.int64)
-        return int(classify(counts, none, none).subnormal) / max(int(counts.sum()), 1)
+        flushes = self.flushes and _subnormal_at(self.histogram, bits) >= NEARLY_ALL
+        return not flushes and self.share_at(bits) < (thresholds.subnormal.warning or 0.0)
 
     @property
     def error(self) -> tuple[float, float]:
@@ -110,6 +105,7 @@ def underflow(scaler: ScalerCase) -> MeasuredUnderflow | None:
     chosen = take_samples(samples, rows)
     share, low = _subnormal(chosen.on_grid)
     room, ceiling = _room(scaler, scale, float(chosen.on_grid.amax.max()))
+    histogram = chosen.on_grid.histogram.sum(0)
     return MeasuredUnderflow(
         first_step=int(chosen.step[0]),
         last_step=int(chosen.step[-1]),
@@ -117,12 +113,20 @@ def underflow(scaler: ScalerCase) -> MeasuredUnderflow | None:
         scale=scale,
         share=share,
         low=low,
-        histogram=chosen.on_grid.histogram.sum(0),
+        histogram=histogram,
         zeros=int(chosen.on_grid.zeros.sum()),
         room=room,
         ceiling=ceiling,
         rounding=_rounding(chosen.on_grid),
+        flushes=_subnormal_at(histogram, 0) >= NEARLY_ALL and flushed_in(samples) is None,
     )
+
+
+def _subnormal_at(histogram: Ints, bits: int) -> float:
+    """The subnormal share of a histogram's elements at ``2^bits`` times their scale."""
+    none = np.zeros((), np.int64)
+    subnormal = classify(shift(histogram, bits), none, none).subnormal
+    return int(subnormal) / max(int(histogram.sum()), 1)
 
 
 def _subnormal(of: Totals) -> tuple[float, float]:
