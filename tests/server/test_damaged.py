@@ -21,6 +21,7 @@ from ampmon import wire
 from ampmon_server.background import upkeep
 from ampmon_server.cli import main
 from ampmon_server.http.app import create_app
+from ampmon_server.queries.distance import loss_of
 from ampmon_server.settings import Settings
 from ampmon_server.store import ANYONE, Busy, Receipt, Sender, Store
 from ampmon_server.store.engine import engine
@@ -280,6 +281,21 @@ def test_a_damaged_text_hides_no_other(
             assert ("`ampmon db verify` says where" in answer.text) == (path in paths)
             assert client.get(f"/api/v1/runs/{BEFORE}{path}").status_code == 200
         assert client.get("/api/v1/runs").json()["total"] == 2
+
+
+@pytest.mark.parametrize("table", ["rollups", "update_pages", "scalar_pages"])
+def test_a_damaged_run_hides_no_other_in_the_list(store: Store, table: str) -> None:
+    """The list draws the scale and shows the loss of each run but the damaged one."""
+    for run_id in (HIT, BEFORE):
+        trainer = Trainer(run_id)
+        store.ingest(trainer.batch([*trainer.updates(600), trainer.scalars({"loss": 1.0})]))
+    with engine.writing(store._engine) as connection:
+        damage = text(f"UPDATE {table} SET data = x'01' WHERE run_id = :hit")
+        connection.execute(damage, {"hit": HIT.bytes})
+    drawn = set(store.scales([HIT, BEFORE]))
+    losses = {run_id for run_id in (HIT, BEFORE) if loss_of(store, run_id)}
+    hidden, whole = (losses, drawn) if table == "scalar_pages" else (drawn, losses)
+    assert (hidden, whole) == ({BEFORE}, {HIT, BEFORE})
 
 
 def test_a_damaged_run_keeps_no_other_from_being_stored(store: Store) -> None:

@@ -10,7 +10,7 @@ from uuid import UUID
 from ampmon.wire import BASELINE
 from ampmon_server.model.aggregates.departure import BaselineBand, Departure, band, departure
 from ampmon_server.model.words import NONE, count, measure, plural, power_of_two
-from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.engine.errors import NotFound, Unreadable
 from ampmon_server.store.engine.numbers import KINDS, join, split_named
 from ampmon_server.store.pages.windows import WHOLE, Stretch
 from ampmon_server.store.runs.runs import Summary
@@ -65,10 +65,10 @@ class RunLoss:
 
 
 def loss_of(store: Store, run_id: UUID) -> RunLoss | None:
-    """Return the loss under the first name with "loss" in it. None if there is none, or no such run."""
+    """Return the loss under the first name with "loss" in it. None without one, and for a run that cannot be read."""
     try:
         first = next(iter(logged_of(store, run_id).values()), None)
-    except NotFound:
+    except (NotFound, Unreadable):  # a damaged run must not hide the losses of others
         return None
     if first is None or "loss" not in first.name:
         return None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from uuid import UUID
 
 from sqlalchemy import Connection, Table, func, select, tuple_
 
 from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.model.aggregates.updates import ROWS, empty, of_rows
+from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages.pages import PAGE_BITS, last_of_each_step, unpack
 from ampmon_server.store.pages.pyramid import BITS, TOP
 from ampmon_server.store.schema.tables import rollups, runs, streams, update_pages
@@ -24,7 +26,7 @@ def read(
 ) -> dict[UUID, Cells]:
     """Cells of the updates of each run's first scaler.
 
-    Deleted runs and runs without a scaler are left out, and with ``within`` those of other projects.
+    Deleted runs, runs without a scaler and damaged ones are left out, and with ``within`` those of other projects.
     """
     ids = [run_id.bytes for run_id in run_ids]
     found: dict[bytes, tuple[int, int, int]] = {}
@@ -35,10 +37,13 @@ def read(
     cells = [(run_id, number, level) for run_id, (number, level, _) in found.items()]
     rows = [(run_id, number, page) for run_id, (number, _, page) in found.items()]
     rolled, newest = _pages(connection, rollups, cells), _pages(connection, update_pages, rows)
-    return {
-        UUID(bytes=run_id): _cells(level, rolled.get(run_id, []), newest.get(run_id, []))
-        for run_id, (_, level, _) in found.items()
-    }
+    drawn: dict[UUID, Cells] = {}
+    for run_id, (_, level, _) in found.items():
+        with suppress(Damaged):  # it must not hide the other runs
+            drawn[UUID(bytes=run_id)] = _cells(
+                level, rolled.get(run_id, []), newest.get(run_id, [])
+            )
+    return drawn
 
 
 def _level(first: int | None, last: int | None) -> int:
