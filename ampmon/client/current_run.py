@@ -77,12 +77,12 @@ def start(options: RunOptions) -> Recorder | None:
         if _beginning:  # called by a signal handler that interrupted this function
             return _current
         _beginning = True
-        _note_exits()
         greeted = _current is not None and _current.greeted
         try:
             finish()
             _disabled = options.mode == "disabled"
             if not _disabled:
+                _note_exits()
                 _current = Recorder(options, next(_generations))
                 _over = False
                 if greeted:  # the address that was printed is no longer this training's
