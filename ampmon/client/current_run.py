@@ -222,11 +222,12 @@ def _at_exit() -> None:
 def _outcome(fatal: BaseException) -> str:
     """How a process ends that this exception ends. torch and Hydra turn one of a training into `sys.exit(1)`."""
     if isinstance(fatal, SystemExit):
-        if not fatal.code:
+        # A code may be any object. Asking a tensor of two elements whether it is true would raise.
+        code = fatal.code if isinstance(fatal.code, int) else int(fatal.code is not None)
+        if not code:
             return "finished"
-        code = fatal.code if isinstance(fatal.code, int) else 1
         cause = fatal.__context__
-        return f"SystemExit({code})" if cause in (None, _handled) else type(cause).__name__
+        return type(cause).__name__ if cause not in (None, _handled) else f"SystemExit({code})"
     return "finished" if fatal is _handled else type(fatal).__name__
 
 

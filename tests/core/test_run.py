@@ -275,6 +275,7 @@ for _ in range(3):
         ("1 / 0", 1, ("exception", {"type": "ZeroDivisionError"})),
         ("sys.exit()", 0, ("finish", {})),
         ("sys.exit(3)", 3, ("exception", {"type": "SystemExit(3)"})),
+        ("sys.exit(torch.ones(2))", 1, ("exception", {"type": "SystemExit(1)"})),
         ("exit(2)", 2, ("exception", {"type": "SystemExit(2)"})),
         (
             "try: 1 / 0\nexcept ArithmeticError: sys.exit(1)",  # as Hydra ends
