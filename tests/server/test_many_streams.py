@@ -77,6 +77,22 @@ def resumed(store: Store, ranks: int, starts: int) -> UUID:
     return run_id
 
 
+@pytest.mark.engines
+def test_runs_without_activations_are_not_searched_for_them(store: Store) -> None:
+    """Whether a run has activations takes as many statements after ten starts as after one."""
+    taken = []
+    for starts in (1, 10):
+        run_id = uuid4()
+        for start in range(starts):
+            trainer = Trainer(run_id, resume_step=3 * start, started=start)
+            header = msgspec.structs.replace(trainer.stream, modules=())
+            store.ingest(trainer.batch(trainer.updates(5), headers=(trainer.attempt, header)))
+        with statements(store._engine) as told:
+            assert store.activations(run_id) == (None, False)
+        taken.append(len(told))
+    assert taken[0] == taken[1]
+
+
 READS: dict[str, Callable[[Store, UUID], object]] = {
     "updates": lambda store, run_id: store.updates(
         run_id, stream=None, start=0, stop=2**53, limit=100

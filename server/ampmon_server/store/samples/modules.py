@@ -75,18 +75,20 @@ class _Shard:
 _LAST = func.max(ledger.c.last_step)
 _REACHING = (
     select(ledger.c.attempt, _LAST)
+    .join(headers, headers.c.attempt == ledger.c.attempt)
     .where(
         of_stream(ledger),
+        of_stream(headers),
+        headers.c.modules.is_not(None),
         ledger.c.first_step < bindparam("stop"),
         ledger.c.last_step >= bindparam("start"),
     )
     .group_by(ledger.c.attempt)
     .order_by(_LAST.desc(), ledger.c.attempt.desc())
 )
-"""Selects the attempts of a stream with updates from ``start`` to ``stop``, and the last step of each, latest first."""
-_HEADER = select(headers.c.layout, headers.c.modules).where(
-    of_attempt(headers), headers.c.modules.is_not(None)
-)
+"""Selects the attempts of a stream that measure activations and have updates from ``start`` to ``stop``, and the last
+step of each, latest first."""
+_HEADER = select(headers.c.layout, headers.c.modules).where(of_attempt(headers))
 
 
 def read_newest(
