@@ -59,6 +59,7 @@ def test_magnitudes_are_written_out_where_they_can_be() -> None:
     """Only very large or small magnitudes use a power of ten."""
     said = [words.magnitude_of(each) for each in (0.000976, 1.0, 999.6, 5924.0, 29984.0, 1.5e8)]
     assert said == ["0.000976", "1", "1\u202f000", "5\u202f924", "29\u202f984", "1.5e8"]
+    assert words.magnitude_of(-5924.0) == "-5\u202f924"  # a loss may be negative
 
 
 def test_an_exponent_is_written_as_the_page_writes_it() -> None:

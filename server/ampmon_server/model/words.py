@@ -29,7 +29,7 @@ def count(number: int) -> str:
 
 def magnitude_of(number: float) -> str:
     """Format a magnitude with three digits, "0.000977". From a thousand to a million it is a whole number, "65 504"."""
-    return count(round(number)) if 999.5 <= number < 1e6 else digits_of(number, 3)
+    return count(round(number)) if 999.5 <= abs(number) < 1e6 else digits_of(number, 3)
 
 
 @lru_cache(maxsize=8192)  # charts of a growing run say the same shares again and again
