@@ -131,7 +131,8 @@ def _busy(of: ModuleType, error: Exception) -> Busy | None:
         return Busy("Every connection to the database is in use.")
     if of.is_conflict(orig):
         return Conflict("The write conflicted with other writers. Retry.")
-    if isinstance(error, (OperationalError, sqlite3.DatabaseError)) or of.is_unavailable(orig):
+    unusable = isinstance(error, (OperationalError, sqlite3.DatabaseError))
+    if unusable or postgresql.is_read_only(orig):
         return Busy(f"The database cannot be used now: {_line(orig)}")
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return Busy("The connection to the database was lost.")

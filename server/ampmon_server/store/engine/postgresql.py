@@ -104,8 +104,8 @@ def is_conflict(error: BaseException) -> bool:
     return getattr(error, "sqlstate", None) in _CONFLICTS
 
 
-def is_unavailable(error: BaseException) -> bool:
-    """Whether the database cannot be used now although no OperationalError says so: it is a read-only standby."""
+def is_read_only(error: BaseException) -> bool:
+    """Whether the database is a standby, which psycopg does not report as an OperationalError."""
     return getattr(error, "sqlstate", None) == _READ_ONLY
 
 

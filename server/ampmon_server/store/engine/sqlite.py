@@ -115,11 +115,6 @@ def is_conflict(error: BaseException) -> bool:
     return "is locked" in str(error)
 
 
-def is_unavailable(_: BaseException) -> bool:
-    """Whether the database cannot be used now although no OperationalError says so."""
-    return False
-
-
 def is_damage(error: BaseException) -> bool:
     """Whether the file is damaged."""
     words = "malformed", "is not a database", "decode to UTF-8"
