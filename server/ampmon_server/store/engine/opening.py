@@ -260,7 +260,7 @@ def _refusal(error: DBAPIError, url: URL) -> str:
         # A full disk damages nothing, and a restored copy would be older.
         advice = (
             "restore it"
-            if sqlite.is_unavailable(error)
+            if sqlite.is_damage(error)
             else "check the free space and the rights of its folder"
         )
         return f"{url.database} cannot be used as a database ({error.orig}): {advice}, or name another --data-dir"
