@@ -47,9 +47,7 @@ class _GradientHistory:
     attacks: bool = False
     """Whether one of them depends on an input that takes a gradient. Only looked for if that matters."""
     hands_on: bool = False
-    """Whether one of those reaches neither the parameter nor another optimizer's. Its gradient is passed on by hand."""
-    cut: bool = False
-    """Whether one of those does not reach the parameter. Its gradient may be passed on, in a pass of its own."""
+    """Whether one of those does not reach the parameter. Its gradient may be passed on by hand, in another pass."""
     scaled: int = 0
     """Passes of scaled losses."""
     bare: tuple[int, int] | None = None
@@ -195,14 +193,10 @@ class GradientWatcher:
     def _see_inputs(self, outputs: Any) -> None:
         optimizer = self._optimizer()
         held = {id(each) for each in parameters_of(optimizer)} if optimizer is not None else set()
-        leaves = leaves_of(outputs)
-        others = [leaf for leaf in leaves if id(leaf) not in held]
-        inputs = [leaf for leaf in others if not isinstance(leaf, torch.nn.Parameter)]
-        if inputs:
+        leaves = {id(leaf): isinstance(leaf, torch.nn.Parameter) for leaf in leaves_of(outputs)}
+        if not all(parameter or leaf in held for leaf, parameter in leaves.items()):
             self._now.attacks = True
-            known = self._known in map(id, leaves)
-            self._now.cut |= not known
-            self._now.hands_on |= not known and len(inputs) == len(others)
+            self._now.hands_on |= self._known not in leaves
 
     def unscaling(self, optimizer: torch.optim.Optimizer, *, explicit: bool) -> None:
         """Called before the gradients are unscaled: by `unscale_` if ``explicit``, else in `step`."""
@@ -227,7 +221,7 @@ class GradientWatcher:
         ):
             self._reporter.say("scale_within_batch")
         bare = now.bare is not None and (not now.scaled or self._only_added(now.bare, version))
-        if bare and not (now.hands_on or (now.cut and self._losses.reached_alone(id(self)))):
+        if bare and not (now.hands_on and self._losses.reached_alone(id(self))):
             self._unscaled += 1
             if self._unscaled > 1:
                 self._reporter.say("unscaled_loss", **BARE[now.bare_loss])
