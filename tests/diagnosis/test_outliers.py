@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -243,16 +244,20 @@ def test_skips_after_growths_are_cured_by_a_larger_interval():
 
 
 def test_each_kind_of_skip_that_is_a_finding_alone_has_its_fix():
-    """For outliers and growth skips together, the fix limits the loss and raises growth_interval."""
+    """For outliers and growth skips together, the title has both, and the fix limits the loss and growths."""
 
     def overflows(step, scale):
         return climbing(step, scale) or step % 60 == 59
 
     run = trained(overflows, 1000, policy=ScalePolicy(growth_interval=20), cause="unknown")
     loss = losses(1000, heavy=lambda step: step % 60 == 59)
-    fix = skip_rate(run, loss=loss).fix
-    assert "torch.where(size > 4 * usual" in fix
-    assert "growth_interval=2000" in fix
+    finding = skip_rate(run, loss=loss)
+    assert "torch.where(size > 4 * usual" in finding.fix
+    assert "growth_interval=2000" in finding.fix
+    both = r"(\d+) of (\d+) soon after the scale had grown, (\d+) of \2 at a steady scale"
+    told = re.search(both, finding.title)
+    assert told is not None
+    assert int(told[1]) + int(told[3]) == int(told[2]) == finding.evidence["skipped"]
 
 
 def tried_and_spiked() -> ScalerCase:

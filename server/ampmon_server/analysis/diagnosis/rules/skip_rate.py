@@ -160,11 +160,12 @@ def _at_steady_scale(skips: _Skips, common: Common) -> tuple[str, str, str]:
     newest = ", ".join(count(step) for step in common.steps[-NEWEST:].tolist())
     steady = _some(skips.steady, skips.window)
     why = STEADY.format(steady=steady, steps=newest) + "".join(_words(common))
-    fix = _fix(common)
+    where, fix = f"{steady} at a steady scale{every}", _fix(common)
     if skips.severity(skips.grown) is not None and "growth_interval" not in fix:
-        _, grown, less_often = _after_growth(skips)
-        why, fix = f"{why} {grown}", _with_one_scaler(fix, less_often)
-    return f"{steady} at a steady scale{every}", why, fix
+        others, grown, less_often = _after_growth(skips)
+        where, why = f"{others}, {where}", f"{why} {grown}"
+        fix = _with_one_scaler(fix, less_often)
+    return where, why, fix
 
 
 def _with_one_scaler(fix: str, change: str) -> str:
