@@ -307,6 +307,16 @@ def test_gradients_that_are_all_zero_are_reported(before, scale, severity, says,
     assert fix in finding.fix
 
 
+def test_a_large_gradient_in_fp32_hides_no_overflow():
+    """A gradient computed in fp32 may have been above 65504: it shows no overflow at the same scale."""
+    before = samples_of([0, 50], {-5: 1.0}, scale=2.0**16)
+    one = replace(before.off_grid, amax=before.scale * 4, sum_squares=before.scale)
+    zero = samples_of(STEPS, {}, zeros=1.0, scale=2.0**16)
+    samples = joined_samples([replace(before, off_grid=one), zero])
+    (finding,) = found(trained(lambda *_: False, 300, samples=samples))
+    assert (finding.rule, finding.severity) == ("zero_gradients", "warning")
+
+
 def _logged(losses):
     """A case's logged values: a loss for each step."""
     steps = np.arange(len(losses))

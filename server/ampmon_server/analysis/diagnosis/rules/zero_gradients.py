@@ -76,7 +76,9 @@ def examine(
         return None
     scale = float(samples.scale[zero[-1]])
     before = float(samples.scale[finite[since - 1]]) if since else None
-    peak = float(np.maximum(one.amax, other.amax)[finite[since - 1]]) if since else 0.0
+    # Gradients computed in fp32 may be above fp16's largest number without an overflow.
+    largest = np.where(one.looked > 0, one.amax, other.amax)
+    peak = float(largest[finite[since - 1]]) if since else 0.0
     severity, why, fix = _cause(scale, before, peak, least)
     return Finding(
         rule="zero_gradients",
