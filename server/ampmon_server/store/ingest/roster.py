@@ -149,13 +149,13 @@ class Roster:
         if name not in self._complete and self._state.ranks > 1:
             self._complete.add(name)
             self._read(_OTHERS, name=name)
-        overlaid = self._state.attempts > 1
-        sources = [
-            replace(stream, overlaid=overlaid)
-            for (_, scaler), stream in self._streams.items()
-            if scaler == name
-        ]
+        sources = [stream for (_, scaler), stream in self._streams.items() if scaler == name]
         sources.sort(key=lambda each: each.rank)
+        for place, stream in enumerate(sources):
+            stream.overlaid = self._state.attempts > 1
+            # Only this rank's stream changes later. There may be thousands of others.
+            if stream.rank == self._attempt.rank:
+                sources[place] = replace(stream)
         return Scaler(self._state.run_id, name, tuple(sources), bool(self._state.disabled))
 
     @property
