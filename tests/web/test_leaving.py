@@ -11,6 +11,8 @@ from web.reader import NOWHERE, Reader
 from web.views import settle
 
 
+SOON_MS = 8000
+"""Less than the page waits for an answer."""
 GONE = "01900000-0000-7000-8000-000000000000"
 
 
@@ -164,6 +166,21 @@ def test_the_title_is_that_of_the_page_that_loads(reader: Reader) -> None:
     assert reader.page.title() == "Run · ampmon"
     reader.let_go(held)
     reader.wait("its name", lambda: reader.page.title() == "made up · ampmon")
+
+
+def test_a_page_that_waits_for_its_answer_holds_up_no_other(reader: Reader) -> None:
+    """The list is fetched at once although the server has not answered the run's page that is left."""
+    run = PostedRun(reader.server)
+    run.updates(1)
+    reader.arrive(run)
+    held = reader.hold(f"**{run.path}")
+    run.updates(1)
+    reader.wait("the call", lambda: held)
+    other = PostedRun(reader.server, "another one", project="not held up")
+    other.updates(1)
+    reader.open("#/?project=not held up")
+    expect(reader.page.get_by_role("link", name="another one")).to_be_visible(timeout=SOON_MS)
+    reader.page.unroute_all()
 
 
 def test_the_list_says_what_it_waits_for(reader: Reader) -> None:

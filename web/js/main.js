@@ -50,6 +50,8 @@ let [place, until, reached] = [0, 0, 0];
 let left = null;
 /** The addresses, without their views, of the page that is shown and of the one before. */
 let [here, before] = ["", ""];
+/** Ends the wait for an answer to the page that is left: it may be long. */
+let leave = () => {};
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let scrolled;
 
@@ -67,7 +69,7 @@ async function update() {
   const shown = page;
   if (!shown || document.hidden) return;
   try {
-    await shown.refresh();
+    await Promise.race([shown.refresh(), new Promise((resolve) => (leave = () => resolve(null)))]);
     if (shown !== page) return;
     // A run that does not exist yet may appear: people open its page before the first batch.
     show(shown);
@@ -99,6 +101,7 @@ function route() {
   if (page?.look(address)) return scrollToPlace();
   const first = page === null;
   [before, here] = [here, location.hash.split("?")[0] ?? ""];
+  leave();
   page?.close?.();
   // Browser buttons work while a dialog is open. Its subject is on the page that is left.
   for (const dialog of document.querySelectorAll("dialog.asking")) dialog.remove();

@@ -210,9 +210,7 @@ export class Drawer {
 }
 
 /** @param {ParameterRow} row */
-function shapeWords({ shape }) {
-  return shape.length ? shape.join(" × ") : "scalar";
-}
+const shapeWords = ({ shape }) => shape.length ? shape.join(" × ") : "scalar";
 
 /** The module of a parameter; null for a parameter of the model itself. @param {string} parameter */
 function moduleOf(parameter) {
