@@ -20,6 +20,7 @@ from uuid import UUID
 
 import pytest
 from fastapi import FastAPI
+from sqlalchemy import text
 from starlette.testclient import TestClient
 
 from ampmon import wire
@@ -29,6 +30,7 @@ from ampmon_server.exchange.events import _values as read_events
 from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
+from ampmon_server.store.engine import engine
 from ampmon_server.store.forwarding import Portion
 from batches import Trainer as Batches
 from posted import PostedRun
@@ -377,6 +379,24 @@ def test_runs_that_are_always_rejected_are_logged_once_and_delay_no_other(
     destination.forward(store)
     assert 100 <= destination.delivered.index(good.run_id) < 100 + 2 * forwarder.RUNS_MAX
     assert caplog.text.count("is not forwarded to choosy") == 20
+
+
+def test_a_damaged_run_delays_no_other(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run that cannot be read is logged once, and the runs after it are forwarded."""
+    for name, value in {"POLL_S": 0.01, "SKEW_US": 0, "SPARED_S": 0.0}.items():
+        monkeypatch.setattr(forwarder, name, value)
+    destination = Choosy(lambda _: False)
+    store.begin_forwarding(destination.key)
+    hit, other = Batches(), Batches()
+    for trainer in (hit, other):
+        store.ingest(trainer.batch(trainer.updates(3)))
+    with engine.writing(store._engine) as connection:
+        damage = text("UPDATE update_pages SET data = x'01' WHERE run_id = :hit")
+        connection.execute(damage, {"hit": hit.run_id.bytes})
+    assert (destination.forward(store, then_s=0.1), destination.delivered) == (3, [other.run_id])
+    assert caplog.text.count(f"Run {hit.run_id} is not forwarded to choosy") == 1
 
 
 @pytest.mark.parametrize(

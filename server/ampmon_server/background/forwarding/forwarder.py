@@ -22,7 +22,7 @@ from uuid import UUID
 from ampmon.errors import ConfigurationError
 from ampmon.system.installing import install
 from ampmon_server.background.writer import QueueFull, Writer
-from ampmon_server.store.engine.errors import NotFound, StoreError
+from ampmon_server.store.engine.errors import NotFound, StoreError, Unreadable
 from ampmon_server.store.forwarding import Forwarding, Portion
 
 
@@ -30,7 +30,7 @@ POLL_S = 1.0
 PAUSE_MAX_S = 60.0
 """Longest pause between attempts in an outage. The first pause is twice `POLL_S`, and each next one doubles."""
 SPARED_S = 3600.0
-"""Delay until the next attempt to forward a rejected run."""
+"""Delay until the next attempt to forward a rejected or damaged run."""
 RUNS_MAX = 64
 """Most runs in one round."""
 SKEW_US = 120 * 1_000_000
@@ -114,7 +114,7 @@ class Forwarder:
             await self._writer.run(partial(self._store.begin_forwarding, key))
         behind = await asyncio.to_thread(self._store.behind, key, self._since, RUNS_MAX)
         self.waiting = len(behind)
-        # Rejected runs too: they are not listed if they have not changed since.
+        # Spared runs too: they are not listed if they have not changed since.
         known = dict.fromkeys((*(each.run_id for each in behind), *self._spared))
         due = [each for each in known if self._spared.get(each, 0.0) <= time.monotonic()]
         for run_id in due[:RUNS_MAX]:
@@ -122,6 +122,8 @@ class Forwarder:
                 await self._forward(run_id)
             except NotFound:  # deleted meanwhile
                 self._spared.pop(run_id, None)
+            except Unreadable as error:  # a damaged run must not hold back others
+                self._spare(run_id, error)
         if len(behind) == RUNS_MAX:
             self._since = max(self._since, behind[-1].changed)
         else:
@@ -147,15 +149,18 @@ class Forwarder:
         try:
             position = await _in_thread(partial(self._destination.deliver, portion))
         except Rejected as error:
-            if portion.run_id not in self._spared:  # it may be rejected each time
-                _log.warning("Run %s is not forwarded to %s: %s", portion.run_id, self.label, error)
-            self._spared[portion.run_id] = time.monotonic() + SPARED_S
-            self.failed += 1
+            self._spare(portion.run_id, error)
             return None
         if not self.up:
             _log.warning("Forwarding to %s works again", self.label)
         self.up = True
         return position
+
+    def _spare(self, run_id: UUID, error: Exception) -> None:
+        if run_id not in self._spared:  # it may fail each time
+            _log.warning("Run %s is not forwarded to %s: %s", run_id, self.label, error)
+        self._spared[run_id] = time.monotonic() + SPARED_S
+        self.failed += 1
 
     def _failed(self, error: Exception) -> None:
         self.failed += 1
