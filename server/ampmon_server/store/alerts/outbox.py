@@ -116,7 +116,8 @@ def _drop_overtaken(connection: Connection, *which: ColumnElement[bool]) -> None
     """Delete unsent messages that have a newer one: they would arrive after it with an older state."""
     old, new = messages.c, messages.alias().c
     after = (new.of_run == old.of_run, new.rule == old.rule, new.target == old.target)
-    overtaken = exists().where(*after, new.made > old.made)
+    # Messages made while the clock was ahead are not newer: see `_free_at`.
+    overtaken = exists().where(*after, new.made > old.made, new.made <= now_us() + HOUR_US)
     connection.execute(delete(messages).where(old.sent.is_(None), overtaken, *which))
 
 
@@ -169,7 +170,7 @@ def _free_at(connection: Connection, target: str, now: int, hourly: int) -> int:
     """When the next message may be sent to a target: at most ``hourly`` within an hour."""
     times = connection.scalars(
         select(messages.c.sent)
-        # Not after the next hour: the clock was set back since, and all messages would wait until it is there again.
+        # After the next hour, it was sent before the clock was set back: messages would wait until it is there again.
         .where(messages.c.target == target, messages.c.sent.between(now - HOUR_US, now + HOUR_US))
         .distinct()
         .order_by(messages.c.sent.desc())
