@@ -250,8 +250,11 @@ DAMAGE = {
         "UPDATE scalar_pages SET value_max = 7 WHERE bucket = 0",
         "its summary (value_max) differs from its rows",
     ),
-    "JSON": ("UPDATE events SET detail = '{'", "events.detail: "),
-    "a text that is not UTF-8": ("UPDATE attempts SET config = CAST(x'ff' AS TEXT)", "not UTF-8"),
+    "JSON": ("UPDATE runs SET tags = '{'", "runs.tags: 1 text cannot be read as JSON"),
+    "a text that is not UTF-8": (
+        "UPDATE attempts SET config = CAST(x'ff' AS TEXT)",
+        "Stored text is damaged (column 'config' is not UTF-8); ",
+    ),
     "a header": ("DELETE FROM headers WHERE attempt = 1", "attempt 1: its header is missing"),
     "a scalar's page": (
         "UPDATE scalar_rollups SET data = (SELECT data FROM scalar_rollups WHERE level = 5) WHERE level = 1",
@@ -286,6 +289,7 @@ def test_damage_is_found(
     assert code == 1
     assert any(expected in line for line in found), found
     assert all(line.count(";") >= 1 for line in found)
+    assert "says where" not in "".join(found)  # these lines say it
 
 
 def test_what_is_left_of_a_deleted_run_is_swept(

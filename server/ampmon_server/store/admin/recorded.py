@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Row, Table, select, tuple_, update
 
 from ampmon_server.model.aggregates.updates import Counts, count
 from ampmon_server.model.series import Flags, Ints
+from ampmon_server.model.words import plural
 from ampmon_server.store.admin.derived import REPAIR, RESTORE, Defect
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages import packing, ranges
@@ -298,7 +299,9 @@ def of_texts(connection: Connection, run: Row[Any]) -> Iterator[Defect]:
         rows = [run] if table is runs else _in_order(connection, table, run.run_id, AT_ONCE)
         wrong = Counter(name for row in rows for name in names if not _is_json(getattr(row, name)))
         for name, number in sorted(wrong.items()):
-            yield Defect(f"{table.name}.{name}", f"{number} texts are not JSON", RESTORE)
+            yield Defect(
+                f"{table.name}.{name}", f"{plural(number, 'text')} cannot be read as JSON", RESTORE
+            )
 
 
 def _is_json(stored: str | None) -> bool:

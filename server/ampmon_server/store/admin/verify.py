@@ -79,7 +79,7 @@ class Verification:
                 if row is not None:
                     found.extend(_defects(connection, row))
         except Unreadable as error:
-            found.append(Defect("", str(error), RESTORE))
+            found.append(Defect("", str(error).removesuffix(engine.WHERE), RESTORE))
         return [defect.of_run(run_id) for defect in found]
 
     def repair(self, run_id: UUID) -> None:

@@ -30,7 +30,10 @@ _SERVER = re.compile(r"connection to server (at|on) .*? failed: ")
 """Matches the address of PostgreSQL in an error. It is cut out, because any token holder can read the message."""
 
 _UNDECODED = orjson.JSONDecodeError, msgspec.DecodeError
-_WHERE = "`ampmon db verify` says where"
+_TEXT = re.compile(r"Could not decode to UTF-8 (column '.*?') with text")
+"""Matches SQLite's error about a text, up to the text itself, which only those may read who see its run."""
+WHERE = "; `ampmon db verify` says where"
+"""Ends the message of Unreadable."""
 
 _ENGINES = {"sqlite": sqlite, "postgresql": postgresql}
 
@@ -117,9 +120,11 @@ def _busy_as_such(engine: Engine) -> Iterator[None]:
 def _damage(of: ModuleType, error: Exception) -> Busy | None:
     orig = getattr(error, "orig", None) or error
     if isinstance(error, Damaged):
-        return Unreadable(f"{error}; {_WHERE}")
+        return Unreadable(f"{error}{WHERE}")
     if isinstance(error, _UNDECODED):
-        return Unreadable(f"Stored JSON is damaged ({error}); {_WHERE}")
+        return Unreadable(f"Stored JSON is damaged ({error}){WHERE}")
+    if text := _TEXT.match(str(orig)):
+        return Unreadable(f"Stored text is damaged ({text[1]} is not UTF-8){WHERE}")
     if of.is_damage(orig):
         return Unreadable(f"The database cannot be used now: {_line(orig)}")
     return None
@@ -141,9 +146,7 @@ def _busy(of: ModuleType, error: Exception) -> Busy | None:
 
 def _line(error: BaseException) -> str:
     words = _SERVER.sub("", " ".join(str(error).split())) or type(error).__name__
-    if "decode to UTF-8" in words:  # SQLite quotes the text
-        words = "a text is not UTF-8"
-    return f"{words}; {_WHERE}" if sqlite.is_damage(error) else words
+    return f"{words}{WHERE}" if sqlite.is_damage(error) else words
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
