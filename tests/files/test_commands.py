@@ -92,6 +92,19 @@ def test_logs_and_event_files_become_runs(
     store.close()
 
 
+def test_the_first_run_of_a_data_directory_may_be_imported(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Without a server and a database, an import creates the database. A file that cannot be read creates nothing."""
+    log, place = tmp_path / "train.log", tmp_path / "data"
+    way = ["import", str(log), "--data-dir", str(place)]
+    assert main(way) == 2
+    assert not place.exists()
+    log.write_text("\n".join(prints(300, always(2.0**14))))
+    assert main(way) == 0, capfd.readouterr().err
+    assert main(["show", "train", "--data-dir", str(place)]) == 0
+
+
 def test_any_event_file_can_be_imported(directory: Path, tmp_path: Path) -> None:
     """Scalars with no finite value or time, or a name that cannot be printed, are imported as far as possible."""
     events = tmp_path / "events"

@@ -175,8 +175,9 @@ def import_(arguments: argparse.Namespace) -> None:
     """Store the files as a new run and print its name."""
     name = arguments.name or name_of(arguments.files[0])
     try:
-        with answering.asked(arguments) as server:
-            records = _send_all(server, _batches(arguments, name))
+        batches = _batches(arguments, name)
+        with answering.asked(arguments, first=True) as server:
+            records = _send_all(server, batches)
     except ModuleNotFoundError as missing:
         if missing.name not in {"pyarrow", "tensorboard"}:
             raise

@@ -35,10 +35,12 @@ def answering(
     token_file: Path | str | None = None,
     *,
     for_long: bool = False,
+    first: bool = False,
 ) -> Iterator[ApiClient]:
     """A client of the server at ``url``, or else of one for the data directory. Raises ClientError.
 
-    ``for_long``: if this starts an embedded server, other commands can use it meanwhile.
+    ``for_long``: if this starts an embedded server, other commands can use it meanwhile. ``first``: the data directory
+    may hold no runs yet.
     """
     try:
         options = resolve(url=url, dir=data_dir)
@@ -53,7 +55,7 @@ def answering(
         with ApiClient(own, _token(settings, options)) as server:
             yield server
     else:
-        with alone(settings, announced=for_long) as server:
+        with alone(settings, announced=for_long, first=first) as server:
             yield server
 
 
@@ -98,10 +100,11 @@ def _token(settings: Settings, options: RunOptions) -> str:
 
 
 def asked(
-    arguments: argparse.Namespace, *, for_long: bool = False
+    arguments: argparse.Namespace, *, for_long: bool = False, first: bool = False
 ) -> AbstractContextManager[ApiClient]:
     """The server that the options name, as `answering` finds it."""
-    return answering(arguments.url, arguments.data_dir, arguments.token_file, for_long=for_long)
+    named = arguments.url, arguments.data_dir, arguments.token_file
+    return answering(*named, for_long=for_long, first=first)
 
 
 @contextmanager
@@ -117,13 +120,14 @@ def chosen(
 
 
 @contextmanager
-def alone(settings: Settings, *, announced: bool = False) -> Iterator[ApiClient]:
+def alone(
+    settings: Settings, *, announced: bool = False, first: bool = False
+) -> Iterator[ApiClient]:
     """Start a server for one command, and import the records that wait for it in spools. Raises ClientError.
 
     With ``announced``, other commands can find and use it. They need it, because it locks the database file.
     """
-    left = waiting(settings.data_directory)
-    if not left and not settings.database_file.exists():
+    if not (first or settings.database_file.exists() or waiting(settings.data_directory)):
         raise ClientError(
             f"no server runs on {settings.data_directory}, and it holds no runs: record one with "
             "`ampmon run train.py`, or name a --data-dir, or a server's --url"
