@@ -104,11 +104,15 @@ def test_tables_of_no_version_are_refused(settings: Settings, changed, statement
 def test_an_altered_schema_is_refused(
     settings: Settings, changed, statement: str, told: str
 ) -> None:
-    """A missing table or column, or an extra column, is named, along with the command that restores a copy."""
+    """A missing table or column, or an extra column, is named, along with what to do.
+
+    Which of the two helps, a copy or an export and an import, depends on who altered it: an earlier commit did, or not.
+    """
     changed(statement)
     line = refusal(settings)
 
     assert told in line
+    assert "if an earlier commit of ampmon made it, export its runs with that commit" in line
     assert "COPY" in line
     assert ("ampmon db restore COPY" in line) == (settings.database_url is None)
 

@@ -191,11 +191,14 @@ def _check(connection: Connection, url: URL) -> None:
 
 
 def _mend(connection: Connection, found: list[str], url: URL) -> str:
-    """The commands that create missing indexes, or, if more is wrong, the advice to restore a copy."""
+    """The commands that create missing indexes, or, if more is wrong, the advice to move the runs or restore a copy."""
     commands = [migrations.command_for(connection, each) for each in found]
     if all(commands):
         return "in that database, run " + " ".join(f"{each};" for each in commands)
-    return _restore(url)
+    return (
+        "if an earlier commit of ampmon made it, export its runs with that commit, and import them into a new "
+        f"database; else {_restore(url)}"
+    )
 
 
 def _restore(url: URL) -> str:
