@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import signal
@@ -16,13 +15,13 @@ import pytest
 import torch
 from playwright.sync_api import expect
 
-from ampmon_server import demo
 from ampmon_server.cli.parser import parser
 from ampmon_server.demo import service, text
 from ampmon_server.demo.session import has_display
 from ampmon_server.demo.story import Row, Story, power
 from scripts import Script
 from serving import Server
+from typed import typed
 from waiting import wait_for
 from web.reader import Reader
 
@@ -155,23 +154,20 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(service.ServiceError) as complaint:
-            service.find_or_start(tmp_path, port, lambda: False)
+        done = typed("demo", "--no-browser", "--port", str(port), "--data-dir", tmp_path)
 
-    assert str(port) in str(complaint.value)
-    assert "\n" not in str(complaint.value)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert done.err.startswith("ampmon demo: ")
+    assert str(port) in done.err
 
 
-def test_without_torch_one_line_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without torch the demo names the extra to install and exits with 1."""
+def test_without_torch_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without torch the demo names the extra to install and exits with 2."""
     monkeypatch.setitem(sys.modules, "torch", None)
+    done = typed("demo")
 
-    assert demo.main(argparse.Namespace()) == 1
-    complaint = capsys.readouterr().err
-    assert f"pip install '{Path(__file__).parents[1]}[torch]'" in complaint
-    assert complaint.count("\n") == 1
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f"pip install '{Path(__file__).parents[1]}[torch]'" in done.err
 
 
 @pytest.mark.parametrize("options", [["--steps", "0"], ["--port", "65536"], ["--steps", "x"]])

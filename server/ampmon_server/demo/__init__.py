@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import signal
-import sys
 import threading
 from types import FrameType
 from typing import Any
 
+from ampmon.errors import ConfigurationError
 from ampmon.system.installing import install
 
 
@@ -41,13 +41,9 @@ class Interrupt(threading.Event):
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run the demo until it is done or interrupted. Return the exit code."""
+    """Run the demo until it is done or interrupted. Return the exit code. Raises AmpmonError if it cannot run."""
     if importlib.util.find_spec("torch") is None:
-        print(
-            f"ampmon demo trains a model, which needs PyTorch: {install('torch')}",
-            file=sys.stderr,
-        )
-        return 1
+        raise ConfigurationError(f"this trains a model, which needs PyTorch: {install('torch')}")
     # Before torch is loaded: that takes seconds, in which the user may press Ctrl-C.
     with Interrupt() as interrupt:
         from ampmon_server.demo import session
