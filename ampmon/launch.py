@@ -74,12 +74,12 @@ def main(words: Sequence[str], start_server: Callable[[], object]) -> int:
 
 
 def _attempt(start_server: Callable[[], object]) -> None:
-    """Start the server. If that fails, training starts anyway, and records wait for a server."""
+    """Start the server. If that fails, training starts anyway, and says itself whether it can record."""
     try:
         start_server()
     except Exception as error:
         _say(
-            f"ampmon run: cannot start a server ({type(error).__name__}: {error}); records wait on disk"
+            f"ampmon run: cannot start a server ({type(error).__name__}: {error}); the training starts without it"
         )
 
 

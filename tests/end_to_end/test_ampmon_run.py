@@ -269,3 +269,13 @@ def test_no_server_is_started_where_none_is_wanted(
     assert run(option, "true", **{**online({}), **environment}).returncode == 0
     assert run("misspelt.py", **online({})).returncode == 2
     assert not (data_directory / "server").exists()
+
+
+def test_a_server_that_cannot_start_promises_nothing(tmp_path: Path) -> None:
+    """If the data directory cannot be used, one line says why no server starts, and not that records wait."""
+    (tmp_path / "file").touch()
+    done = run("echo", "trained", **online({"AMPMON_DIR": str(tmp_path / "file" / "data")}))
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+    assert re.fullmatch(
+        r"ampmon run: cannot start a server \(.*\); the training starts without it\n", done.stderr
+    )
