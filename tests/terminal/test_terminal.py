@@ -64,6 +64,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield Place(server, runs)
 
 
+untouched = place  # another one, in which no test makes runs
+
+
 def test_ampmon_alone_shows_three_commands_that_are_there() -> None:
     """Without a command, `ampmon` prints three existing commands, in at most 80 columns."""
     done = typed()
@@ -100,22 +103,21 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == f"ampmon {ampmon.__version__}\n"
 
 
-def test_runs_are_listed_newest_first_and_filtered(place: Place) -> None:
+def test_runs_are_listed_newest_first_and_filtered(untouched: Place) -> None:
     """`ampmon runs` lists the runs that match the filters, newest first, with their scale."""
-    lines = place.typed("runs").out.splitlines()
+    lines = untouched.typed("runs").out.splitlines()
 
     assert [line.split()[0] for line in lines[1:]] == ["other/sick", "tests/second", "tests/first"]
     assert " 2⁸ " in lines[1]
-    assert place.typed("runs", "--project", "tests").out.split("\n")[1].startswith("second ")
-    assert "sick" in place.typed("runs", "SIC").out
-    assert place.typed("runs", "--status", "crashed").out == "No run matches.\n"
-    assert place.typed("runs", "--limit", "1").out.endswith("2 more: ampmon runs --limit 3\n")
+    assert untouched.typed("runs", "--project", "tests").out.split("\n")[1].startswith("second ")
+    assert "sick" in untouched.typed("runs", "SIC").out
+    assert untouched.typed("runs", "--status", "crashed").out == "No run matches.\n"
+    assert untouched.typed("runs", "--limit", "1").out.endswith("2 more: ampmon runs --limit 3\n")
 
 
-def test_the_list_as_json_is_the_answer_as_it_is(place: Place) -> None:
+def test_the_list_as_json_is_the_answer_as_it_is(untouched: Place) -> None:
     """`ampmon runs --json` prints the server's answer."""
-    done = place.typed("runs", "--json", "--limit", "2")
-
+    done = untouched.typed("runs", "--json", "--limit", "2")
     assert [each["name"] for each in json.loads(done.out)["runs"]] == ["sick", "second"]
 
 
@@ -141,9 +143,8 @@ def _summary(**told: Any) -> SummaryAnswer:
 
 def test_a_scale_that_just_grew_is_the_greatest() -> None:
     """The extremes of the scale include the newest one, at which no update was made yet."""
-    assert (
-        scale_now(_summary(scale=4096.0), Sketch(low=8.0, high=11.0)) == "2¹² (between 2⁸ and 2¹²)"
-    )
+    shown = scale_now(_summary(scale=4096.0), Sketch(low=8.0, high=11.0))
+    assert shown == "2¹² (between 2⁸ and 2¹²)"
 
 
 @pytest.mark.parametrize(("samples", "word"), [(0, "sampled"), (14, "fp16-representable")])
@@ -293,9 +294,8 @@ def test_a_run_is_deleted_only_where_that_is_meant(
 def test_bash_completes_what_may_be_typed(line: str, offered: set[str], tmp_path: Path) -> None:
     """The printed bash script completes commands, flags, their values and files."""
     (tmp_path / "train.py").touch()
-    words = line.split()
     script = (
-        f"{typed('completion', 'bash').out}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}\n"
+        f"{typed('completion', 'bash').out}\nCOMP_WORDS=({line}); COMP_CWORD={line.count(' ')}\n"
     )
     ask = f'{script}_shtab_ampmon 2>/dev/null; printf "%s\\n" "${{COMPREPLY[@]}}"'
     done = subprocess.run(
