@@ -16,7 +16,7 @@ from ampmon_server.analysis.diagnosis.outliers import period_of
 from ampmon_server.analysis.diagnosis.updates import follows_growth
 from ampmon_server.model.aggregates import scalars
 from ampmon_server.model.aggregates.merging import Cells, starts_of
-from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.case import CULPRITS, ScalerCase, SkipCulprit
 from ampmon_server.model.scale_policy import ScalePolicy
 from made_cases import (
     NAMES,
@@ -24,6 +24,7 @@ from made_cases import (
     cells_of,
     found,
     joined_samples,
+    no_parameters,
     samples_of,
     skip,
     torch_scaler,
@@ -371,3 +372,18 @@ def test_the_first_layer_to_overflow_at_an_outlier_loss_is_no_culprit(heavy, cul
     assert finding.rule == rule
     assert "ampmon.log" not in finding.explanation
     assert " are 90 steps apart" in finding.explanation
+
+
+@pytest.mark.parametrize(("culprits", "rule"), [([17, 33], "skip_rate"), ([17], "culprit_layer")])
+def test_layers_beyond_the_listed_culprits_count_at_an_outlier_loss(culprits, rule):
+    """Skips that list the same culprits differ if more parameters than listed overflowed."""
+    names = tuple(f"layers.{at}.weight" for at in range(40))
+    run = outliers(parameters=no_parameters(names))
+    listed = [SkipCulprit(name, 1, 0) for name in names[: -CULPRITS - 1 : -1]]
+    rows = [
+        replace(each, culprits=listed, culprit_parameters=culprits[at % len(culprits)])
+        for at, each in enumerate(run.skips)
+    ]
+    loss = losses(500, heavy=lambda step: every_90th(step, 1.0))
+    (finding,) = found(case(replace(run, skips=tuple(rows)), logged={"loss": loss}))
+    assert finding.rule == rule

@@ -96,8 +96,12 @@ def _is_heavy(scaler: ScalerCase, logged: Mapping[str, Cells], steps: Ints) -> b
 
     A layer that overflows by itself, at a loss that it makes large, is the same one at any scale.
     """
+    # A skip lists only its first culprits. The number of the others tells such skips apart.
     overflowed = {
-        frozenset(module_of(culprit.parameter) for culprit in each.culprits)
+        (
+            frozenset(module_of(culprit.parameter) for culprit in each.culprits),
+            each.culprit_parameters - len(each.culprits),
+        )
         for each in scaler.skips
         if each.step in steps
     }
