@@ -122,15 +122,25 @@ def test_two_skips_are_both():
     assert "Before both skips the scale had not grown" in finding.explanation
 
 
-@pytest.mark.parametrize("together", [1, 16, 250])
+@pytest.mark.parametrize(("together", "heavy"), [(1, "5"), (16, "5"), (250, "2 to 5")])
 @pytest.mark.parametrize("late", [0, 1])
-def test_a_loss_that_is_too_large_at_the_skips_is_limited(together, late):
-    """A logged loss far above the usual at the skips is named, and the fix limits it."""
+def test_a_loss_that_is_too_large_at_the_skips_is_limited(together, heavy, late):
+    """A logged loss far above the usual at the skips is named, and the fix limits it.
+
+    Of several skips in a cell, only that of its largest value certainly had a large loss.
+    """
     loss = losses(500, heavy=lambda step: every_90th(step, 0), together=together, late=late)
     finding = skip_rate(outliers(), **{"train/loss": loss})
-    assert "At 5 of them the logged train/loss was" in finding.explanation
+    assert f"At {heavy} of them the logged train/loss was" in finding.explanation
     assert 200 < finding.evidence["loss_ratio"] < 5000
     assert "torch.where(size > 4 * usual" in finding.fix
+
+
+def test_skips_beside_one_with_an_outlier_loss_do_not_count_for_certain():
+    """Of two skips in a cell, one with an ordinary loss, the other shows at how many skips it was an outlier."""
+    run = outliers(overflows=lambda step, scale: step % 96 in (80, 85))
+    loss = losses(500, heavy=lambda step: step % 96 == 80)
+    assert "At 5 to 10 of them the logged loss was" in skip_rate(run, loss=loss).explanation
 
 
 @pytest.mark.parametrize("rule", ["diverged", "low_scale"])

@@ -39,12 +39,14 @@ ENOUGH = 3
 class LossPattern:
     """The loss logged under ``name`` at skipped updates: ``ratio`` times the usual one at ``heavy`` of them.
 
-    ``known`` says whether the loss of every skipped update was logged.
+    It certainly was at ``surely`` of those: the others only share a cell with one. ``known`` says whether the loss of
+    every skipped update was logged.
     """
 
     name: str
     ratio: float
     heavy: int
+    surely: int
     known: bool
 
 
@@ -117,10 +119,12 @@ def loss_at(scaler: ScalerCase, steps: Ints, logged: Mapping[str, Cells]) -> Los
         holding["first"] <= steps
     )
     ratios = known.cells["value_max"][at_skip] / known.usual[at_skip]
+    largest = known.cells["value_max_step"][at_skip]
     return LossPattern(
         name=known.name,
         ratio=float(np.median(ratios)) if len(ratios) else 1.0,
         heavy=int(at_skip[place].any(0).sum()),
+        surely=int(np.isin(both, largest).any(0).sum()),
         known=bool(is_logged.all()),
     )
 

@@ -190,8 +190,10 @@ def _words(common: Common) -> Iterator[str]:
         yield PERIOD.format(period=count(common.period))
     loss, culprits = common.loss, common.culprits
     if loss is not None and common.is_loss_heavy:
-        ratio = magnitude_of(loss.ratio)
-        yield HEAVY.format(heavy=count(loss.heavy), name=loss.name, ratio=ratio)
+        heavy, ratio = count(loss.heavy), magnitude_of(loss.ratio)
+        if loss.surely < loss.heavy:
+            heavy = f"{count(loss.surely)} to {heavy}"
+        yield HEAVY.format(heavy=heavy, name=loss.name, ratio=ratio)
     elif loss is not None and loss.known and not loss.heavy:
         yield ORDINARY.format(name=loss.name)
     if culprits.everywhere > culprits.times:
