@@ -48,12 +48,13 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     unscaled = floor <= 1 and floor <= scaler.policy.min_scale
     begin = max(floor, 1.0) if math.isfinite(floor) else INIT_SCALE
     why = BY_HAND if by_hand else FLOOR if scaler.policy.min_scale > 0 else RAISED
-    skipped = int((window if by_hand else held)["skipped"].sum())
+    skips = window[window["skipped"] > 0] if by_hand else held
+    skipped, at_it = int(skips["skipped"].sum()), (skips["scale_first"] == floor).all()
     return Finding(
         rule="scale_floor",
         severity="warning",
         title=f"The scale does not fall below {power_of_two(floor)}, and {count(skipped)} of the last "
-        f"{count(int(window['n'].sum()))} steps were skipped at it",
+        f"{count(int(window['n'].sum()))} steps were skipped{' at it' if at_it else ''}",
         explanation=LEAST if unscaled else EXPLANATION.format(why=why),
         fix="" if unscaled else FIX.format(init_scale=in_code(begin)),
         first_step=int(held["first"][0]),
