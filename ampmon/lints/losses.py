@@ -52,6 +52,8 @@ class Losses:
         """Losses scaled, and backward passes begun in one, since the last update."""
         self._unpassed = 0
         """Consecutive updates with a scaled loss that was not passed backward."""
+        self._own: set[int] = set()
+        """The places that passes of these losses have reached since the last update."""
         self._bare: dict[int, set[int]] = {}
         """For each bare pass since the last update, by the id of its graph task: the places that it has reached."""
 
@@ -83,6 +85,8 @@ class Losses:
         own = [each for each in _running if each.began.of(self)]
         new = [each for each in own if place not in each.reached]
         again = any(place in each.began.reached for each in new)
+        if own:
+            self._own.add(place)
         for each in new:
             each.reached.add(place)
             each.began.reached.add(place)
@@ -93,6 +97,7 @@ class Losses:
         unpassed = self._count > self._begun and not self._by_hand
         self._unpassed = self._unpassed + 1 if unpassed else 0
         self._count = self._begun = 0
+        self._own.clear()
         self._bare.clear()
         return self._unpassed == ENOUGH
 
@@ -107,9 +112,10 @@ class Losses:
         self._bare.setdefault(task, set()).add(place)
         return "other" if _running else "unscaled"
 
-    def reached_alone(self, place: int) -> bool:
-        """Whether no bare pass since the last update reached both this place and another."""
-        return all(reached == {place} for reached in self._bare.values() if place in reached)
+    def reached_apart(self, place: int) -> bool:
+        """Whether no bare pass since the last update reached this place and another that a scaled loss reached."""
+        others = self._own - {place}
+        return all(others.isdisjoint(each) for each in self._bare.values() if place in each)
 
 
 class _Begin:

@@ -221,7 +221,7 @@ class GradientWatcher:
         ):
             self._reporter.say("scale_within_batch")
         bare = now.bare is not None and (not now.scaled or self._only_added(now.bare, version))
-        if bare and not (now.hands_on and self._losses.reached_alone(id(self))):
+        if bare and not (now.hands_on and self._losses.reached_apart(id(self))):
             self._unscaled += 1
             if self._unscaled > 1:
                 self._reporter.say("unscaled_loss", **BARE[now.bare_loss])

@@ -285,13 +285,24 @@ def test_gradients_gathered_task_by_task_are_right(data_directory: Path, after: 
 
 
 @pytest.mark.parametrize("learns", [False, True])
-def test_gradients_handed_on_in_chunks_are_right(data_directory: Path, learns: bool) -> None:
-    """Gradients of a scaled loss that the loop passes on chunk by chunk, as GradCache does, get no lint."""
+@pytest.mark.parametrize("several", [False, True])
+def test_gradients_handed_on_in_chunks_are_right(
+    data_directory: Path, learns: bool, several: bool
+) -> None:
+    """Gradients of a scaled loss that the loop passes on chunk by chunk, as GradCache does, get no lint.
+
+    The model may have several optimizers, as Muon and AdamW.
+    """
     model, optimizer, scaler = small()
+    optimizers = [optimizer]
+    if several:
+        optimizers = [SGD([each], lr=0.01) for each in model.parameters()]
+        optimizer = optimizers[0]
     temperature = nn.Parameter(torch.ones(()))
     optimizer.add_param_group({"params": [temperature]})
     for _ in range(UPDATES):
-        optimizer.zero_grad()
+        for each in optimizers:
+            each.zero_grad()
         chunks = torch.randn(16, 4).split(4)
         with torch.no_grad():
             outputs = torch.cat([model(each) for each in chunks])
@@ -300,20 +311,23 @@ def test_gradients_handed_on_in_chunks_are_right(data_directory: Path, learns: b
         assert outputs.grad is not None
         for chunk, gradient in zip(chunks, outputs.grad.split(4), strict=True):
             (model(chunk) * gradient).sum().backward()
-        finish(scaler, optimizer)
+        finish(scaler, *optimizers)
     assert told(data_directory) == {}
 
 
 @pytest.mark.parametrize("parts", [2, 3])
-def test_a_model_split_by_hand_is_right(data_directory: Path, parts: int) -> None:
+@pytest.mark.parametrize("several", [False, True])
+def test_a_model_split_by_hand_is_right(data_directory: Path, parts: int, several: bool) -> None:
     """Parts with optimizers of their own, between which the loop passes on gradients, get no lint."""
     trained = [small(name=f"part {number}") for number in range(parts)]
     optimizers, scaler = [optimizer for _, optimizer, _ in trained], trained[0][2]
+    if several:
+        optimizers = [SGD([each], lr=0.01) for model, *_ in trained for each in model.parameters()]
     for _ in range(UPDATES):
         cuts: list[tuple[torch.Tensor, torch.Tensor]] = []
         hidden = torch.randn(16, 4)
-        for model, optimizer, _ in trained:
-            optimizer.zero_grad()
+        for model, *_ in trained:
+            model.zero_grad()
             output = model(hidden).expand(-1, 4)
             cuts.append((output, hidden := output.detach().requires_grad_()))
         scaler.scale(cuts.pop()[0].square().mean()).backward()
