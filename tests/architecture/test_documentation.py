@@ -156,8 +156,11 @@ def test_every_route_is_documented(tmp_path: Path) -> None:
 
 
 def test_every_figure_and_event_is_documented() -> None:
-    """The reference has every figure and every event of an update."""
-    assert missing({*FIGURES, *get_args(wire.UpdateEvent)}) == set()
+    """The reference has every figure, every event of an update and every kind of event that a training records."""
+    sources = (each.read_text() for each in (ROOT / "ampmon").rglob("*.py"))
+    kinds = {kind for text in sources for kind in re.findall(r'\.event\(\s*"(\w+)"', text)}
+    assert kinds >= {"init", "error", "manual_set"}
+    assert missing({*FIGURES, *get_args(wire.UpdateEvent), *kinds}) == set()
 
 
 @pytest.mark.parametrize("name", reference.PAGES)
