@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from ampmon import wire
 from ampmon_server.cli import main
 from ampmon_server.settings import Settings
 from ampmon_server.store import Busy, Store, Unusable, Verification
-from ampmon_server.store.engine import engine
+from ampmon_server.store.engine import engine, sqlite
 from ampmon_server.store.engine.opening import url_of
 from ampmon_server.store.schema import migrations
 from batches import Trainer
@@ -68,6 +68,19 @@ def test_a_full_disk_is_no_reason_to_restore(used: Settings) -> None:
             Store.open(used)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_locked_file_is_no_reason_to_restore(
+    used: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If another program holds the lock at the start, the message says to stop it."""
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_MS", 10)
+    monkeypatch.setattr(engine, "RETRY_S", 0.0)
+    with closing(sqlite3.connect(used.database_file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Unusable, match=r"is locked.*: stop the other program"):
+            Store.open(used)
+    Store.open(used).close()
 
 
 @contextmanager

@@ -260,11 +260,11 @@ def _unreadable(error: Busy | DBAPIError, url: URL) -> str:
 
 def _refusal(error: DBAPIError, url: URL) -> str:
     if _is_sqlite(url):
-        # A full disk damages nothing, and a restored copy would be older.
-        advice = (
-            "restore it"
-            if sqlite.is_damage(error)
-            else "check the free space and the rights of its folder"
-        )
+        # A full disk or a lock damages nothing, and a restored copy would be older.
+        advice = "check the free space and the rights of its folder"
+        if sqlite.is_damage(error):
+            advice = "restore it"
+        elif sqlite.is_conflict(error):
+            advice = "stop the other program that uses it"
         return f"{url.database} cannot be used as a database ({error.orig}): {advice}, or name another --data-dir"
     return postgresql.refusal(error, url)
