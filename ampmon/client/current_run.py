@@ -38,8 +38,8 @@ _beginning = False
 """Whether a run is just beginning. A signal handler that interrupts this must not begin another."""
 _handled: BaseException | None = None
 """The exception that the parent was handling when it forked this process. It is handled here too, and ends nothing."""
-_left: str | None = None
-"""The outcome by the newest call of `sys.exit` in the main thread. None until calls are noted."""
+_left: tuple[str, int] | None = None
+"""The outcome by the newest call of `sys.exit` in the main thread, and `_updates` then. None until calls are noted."""
 _lock = threading.RLock()
 """Held while a run begins or ends, so there is only one. Reentrant, since a signal handler may interrupt the holder."""
 _generations = itertools.count()
@@ -192,7 +192,7 @@ def _note_exits() -> None:
         kind: Any = type(getattr(builtins, "exit", None))
         if kind.__module__ == "_sitebuiltins":
             kind.__call__ = _noting(kind.__call__)
-    _left = "finished"
+    _left = "finished", 0
 
 
 def _noting(leave: Callable[..., Any]) -> Callable[..., Any]:
@@ -203,7 +203,7 @@ def _noting(leave: Callable[..., Any]) -> Callable[..., Any]:
             return leave(*args, **kwargs)
         except SystemExit as error:
             if threading.current_thread() is threading.main_thread():
-                _left = _outcome(error)
+                _left = _outcome(error), _updates()
             raise
 
     return call
@@ -216,19 +216,32 @@ def _at_exit() -> None:
     # Before the exit handlers run, the interpreter stores the exception there. Those of a multiprocessing child run
     # while it is still handled.
     fatal = getattr(sys, "last_value", None) or sys.exc_info()[1]
-    end(_outcome(fatal) if fatal is not None else _left or "finished")
+    outcome, updates = _left or ("finished", 0)
+    if fatal is not None:
+        outcome = _outcome(fatal)
+    elif updates != _updates():  # the script caught the SystemExit and trained on
+        outcome = "finished"
+    end(outcome)
+
+
+def _updates() -> int:
+    """The number of updates of the current run, also of those whose values are still on a device."""
+    run = _current
+    return sum(stream.ordinal for stream in list(run.streams.values())) if run is not None else 0
 
 
 def _outcome(fatal: BaseException) -> str:
     """How a process ends that this exception ends. torch and Hydra turn one of a training into `sys.exit(1)`."""
+    if fatal is _handled:
+        return "finished"
     if isinstance(fatal, SystemExit):
         # A code may be any object. Asking a tensor of two elements whether it is true would raise.
         code = fatal.code if isinstance(fatal.code, int) else int(fatal.code is not None)
         if not code:
             return "finished"
         cause = fatal.__context__
-        return type(cause).__name__ if cause not in (None, _handled) else f"SystemExit({code})"
-    return "finished" if fatal is _handled else type(fatal).__name__
+        return type(cause).__name__ if cause not in (None, _handled) else f"SystemExit({code:d})"
+    return type(fatal).__name__
 
 
 def _after_fork_in_child() -> None:

@@ -84,9 +84,14 @@ if __name__ == "__main__":
         torch.multiprocessing.start_processes(train, (True,), start_method="fork")
     except torch.multiprocessing.ProcessRaisedException:  # another try, in a child that inherits the exception
         torch.multiprocessing.start_processes(train, (False,), start_method="fork")
-    child = torch.multiprocessing.get_context("fork").Process(target=train, args=(0, "code"))
-    child.start()
-    child.join()
+    fork = torch.multiprocessing.get_context("fork")
+    try:
+        sys.exit(1)
+    except SystemExit:
+        for fails in "code", False:
+            child = fork.Process(target=train, args=(0, fails))
+            child.start()
+            child.join()
 """
 
 
@@ -99,8 +104,8 @@ def test_a_child_that_imports_ampmon_first_says_how_it_ended(
     scripts.run(str(script))
     ends = [one.messages[-1] for one in recordings(data_directory)]
     told = sorted(str((end.kind, end.detail)) for end in ends if isinstance(end, wire.Event))
-    whys = {"type": "SystemExit(3)"}, {"type": "ValueError"}
-    assert told == [str(each) for each in (*(("exception", why) for why in whys), ("finish", {}))]
+    raised = [("exception", {"type": why}) for why in ("SystemExit(3)", "ValueError")]
+    assert told == [str(each) for each in (*raised, ("finish", {}), ("finish", {}))]
 
 
 def test_workers_of_a_data_loader_record_nothing(data_directory: Path) -> None:

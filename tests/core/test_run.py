@@ -260,10 +260,12 @@ ampmon.spool.writer.SLOW_S = float("inf")
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 scaler = ampmon.GradScaler("cpu", init_scale=2.0)
-for _ in range(3):
+def update():
     scaler.scale(model(torch.ones(2, 4)).sum()).backward()
     scaler.step(optimizer)
     scaler.update()
+for _ in range(3):
+    update()
 {end}
 """
 
@@ -276,6 +278,7 @@ for _ in range(3):
         ("sys.exit()", 0, ("finish", {})),
         ("sys.exit(3)", 3, ("exception", {"type": "SystemExit(3)"})),
         ("sys.exit(torch.ones(2))", 1, ("exception", {"type": "SystemExit(1)"})),
+        ("sys.exit(True)", 1, ("exception", {"type": "SystemExit(1)"})),
         ("exit(2)", 2, ("exception", {"type": "SystemExit(2)"})),
         (
             "try: 1 / 0\nexcept ArithmeticError: sys.exit(1)",  # as Hydra ends
@@ -298,6 +301,15 @@ def test_a_script_that_ends_says_how(
     recorded = recording(data_directory)
     assert len(recorded.updates) == 3
     assert (recorded.messages[-1].kind, recorded.messages[-1].detail) == last
+
+
+@pytest.mark.parametrize(("then", "kind"), [("update()", "finish"), ("pass", "exception")])
+def test_an_exit_that_the_script_catches(data_directory: Path, then: str, kind: str) -> None:
+    """A run whose script caught `sys.exit(1)` finishes if it recorded an update after that, and else has crashed."""
+    scripts.run("-c", SCRIPT.format(end=f"try: sys.exit(1)\nexcept SystemExit: {then}"))
+    last = recording(data_directory).messages[-1]
+    assert isinstance(last, wire.Event)
+    assert last.kind == kind
 
 
 def test_a_script_killed_in_mid_step_leaves_every_update(data_directory: Path) -> None:
