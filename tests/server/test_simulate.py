@@ -54,6 +54,24 @@ def test_a_run_is_replayed_under_another_policy(client: TestClient, send) -> Non
     assert fixed["scales"] == [{"scale": 1024.0, "updates": 1200.0}]
 
 
+@pytest.mark.parametrize(
+    ("setting", "bounded"),
+    [({"backoff_factor": 0.9}, False), ({"policy": "fixed", "init_scale": 2**17}, True)],
+)
+def test_fractions_have_no_bounds_at_unknown_scales(
+    client: TestClient, send, setting, bounded
+) -> None:
+    """If the skips are inconclusive, the bounds of the fractions are null unless the scale is fixed."""
+    trainer, records = _climbing()
+    send(trainer.batch(records))
+    answer = client.get(f"/api/v1/runs/{trainer.run_id}/simulate", params=setting).json()
+    told = answer["simulated"]
+    assert not told["skips"]["known"]
+    assert 0.0 <= told["subnormal_fraction"] <= 1.0
+    assert (told["subnormal_fraction_low"] is not None) == bounded
+    assert (told["zero_fraction_high"] is not None) == bounded
+
+
 def test_what_cannot_be_simulated_is_said(client: TestClient, send) -> None:
     """An invalid setting gets a 422 that names it; an unknown stream or a run without updates gets a 404."""
     trainer, records = _climbing(20)

@@ -102,8 +102,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     """Replay the newest 200 000 updates of a run under another policy, and recommend settings.
 
     ``skips`` are bounded by ``low`` and ``high``. If those are too far apart, ``known`` is false: the result is
-    inconclusive. ``recommended`` is the setting that the run's findings recommend. Without one it is the best that was
-    found, and its ``second`` says why that is only an alternative.
+    inconclusive, and fractions are bounded only at a fixed scale. ``recommended`` is what the run's findings recommend.
+    Without that it is the best setting found, and its ``second`` says why that is only an alternative.
     """
     simulator = simulator_of(service.store, run_id, stream)
     history = simulator.history
@@ -136,22 +136,25 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
 
 
 def simulation_json(simulation: Simulation) -> dict[str, Any]:
-    setting, lost = asdict(simulation.setting), simulation.lost
+    setting, lost, known = asdict(simulation.setting), simulation.lost, simulation.skips.known
+    # The bounds of the shares hold at known scales, which depend on the skips unless the scale is fixed.
+    bounded = known or simulation.setting.kind == "fixed"
     return {
         "policy": {"name": setting.pop("kind"), **setting},
-        "skips": {**asdict(simulation.skips), "known": simulation.skips.known},
+        "skips": {**asdict(simulation.skips), "known": known},
         "scales": simulation.scales,
-        **_share("zero_fraction", None if lost is None else lost.zero),
-        **_share("subnormal_fraction", None if lost is None else lost.subnormal),
+        **_share("zero_fraction", None if lost is None else lost.zero, bounded=bounded),
+        **_share("subnormal_fraction", None if lost is None else lost.subnormal, bounded=bounded),
         "ended": simulation.ended,
     }
 
 
-def _share(name: str, share: Share | None) -> dict[str, float | None]:
+def _share(name: str, share: Share | None, *, bounded: bool) -> dict[str, float | None]:
+    within = share if bounded else None
     return {
         name: None if share is None else share.expected,
-        f"{name}_low": None if share is None else share.low,
-        f"{name}_high": None if share is None else share.high,
+        f"{name}_low": None if within is None else within.low,
+        f"{name}_high": None if within is None else within.high,
     }
 
 
