@@ -169,6 +169,7 @@ def test_a_scale_set_by_hand_is_not_told_to_grow():
     (finding,) = found(scaler(cells, samples=samples, policy=ScalePolicy(init_scale=8.0)))
     assert (finding.rule, finding.severity) == ("subnormal", "critical")
     assert "init_scale=65536)" in finding.fix
+    assert "; 0\u202f% would be subnormal, not counting values that are 0 now\n" in finding.fix
     assert "without new_scale" in finding.fix
 
 

@@ -28,7 +28,8 @@ EXPLANATION = (
 COSTS = "Estimated relative gradient error: {low} to {high}. Rounding to fp16 alone causes 0.06 %."
 HARMLESS = "The estimated gradient error is no larger than that of rounding to fp16."
 HIGHER = (
-    "scaler = ampmon.GradScaler(init_scale={init_scale})  # {share} would be subnormal\n"
+    "scaler = ampmon.GradScaler(init_scale={init_scale})  "
+    "# {share} would be subnormal, not counting values that are 0 now\n"
     "scaler.update()  # without new_scale, so that it can grow"
 )
 NO_ROOM = (
