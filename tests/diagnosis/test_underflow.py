@@ -318,6 +318,17 @@ def test_a_large_gradient_in_fp32_hides_no_overflow():
     assert (finding.rule, finding.severity) == ("zero_gradients", "warning")
 
 
+@pytest.mark.parametrize(("scale", "severity"), [(2.0**16, "warning"), (2.0**20, "critical")])
+def test_a_large_sum_of_gradients_hides_an_overflow_only_once_the_scale_has_grown(scale, severity):
+    """The sum over several backward passes may be above 65504 without an overflow, but not at 16 times the scale."""
+    before = samples_of([0, 50], {15: 1.0}, scale=2.0**16)
+    summed = replace(before.on_grid, amax=before.scale * 2)
+    before = replace(before, on_grid=before.off_grid, off_grid=summed)
+    samples = joined_samples([before, samples_of(STEPS, {}, zeros=1.0, scale=scale)])
+    (finding,) = found(trained(lambda *_: False, 300, samples=samples))
+    assert (finding.rule, finding.severity) == ("zero_gradients", severity)
+
+
 def _logged(losses):
     """A case's logged values: a loss for each step."""
     steps = np.arange(len(losses))

@@ -76,7 +76,8 @@ def examine(
         return None
     scale = float(samples.scale[zero[-1]])
     before = float(samples.scale[finite[since - 1]]) if since else None
-    # Gradients computed in fp32 may be above fp16's largest number without an overflow.
+    # Gradients computed in fp32 may be above fp16's largest number without an overflow. Those of several backward
+    # passes are sums, so they tell if there are no others.
     largest = np.where(one.looked > 0, one.amax, other.amax)
     peak = float(largest[finite[since - 1]]) if since else 0.0
     severity, why, fix = _cause(scale, before, peak, least)
@@ -114,7 +115,7 @@ def _cause(
     """
     if loss == 0:
         return "notice" if before else "warning", NO_LOSS, ""
-    if before and peak * scale / before > FP16.max:
+    if before and scale > before and peak * scale / before > FP16.max:
         why = HIDDEN.format(before=power_of_two(before), scale=power_of_two(scale))
         return "critical", why, SHOW
     if loss * scale >= MEAN_OF * FP16.min_subnormal / 2:
