@@ -57,7 +57,7 @@ def _bars(window: Window, columns: Cells, span: float) -> Trace:
     middles = np.floor_divide(window.x.at(held, "first"), span) * span + half
     outline = {"width": 1, "color": "role:background"}
     said = [
-        f"{steps(first, last)}<br>{_of(skipped, total)}"
+        f"{steps(first, last)}<br>{_of(skipped, total, ' steps')}"
         for first, last, skipped, total in rows(held, "first", "last", "skipped", "n")
     ]
     marker = {"color": "role:skip", "opacity": 0.6, "line": outline}
@@ -87,8 +87,8 @@ def _count_ticks(top: int) -> dict[str, list[int]]:
     return {"tickvals": list(range(0, top + 1, stride))}
 
 
-def _of(skipped: int, total: int) -> str:
-    return f"{count(skipped)} of {count(total)} steps skipped ({percent(skipped / total)})"
+def _of(skipped: int, total: int, what: str = "") -> str:
+    return f"{count(skipped)} of {count(total)}{what} skipped ({percent(skipped / total)})"
 
 
 def _caption(window: Window, per_bar: int) -> str:
@@ -98,4 +98,5 @@ def _caption(window: Window, per_bar: int) -> str:
         total = count(int(cell["n"]))
         return f"No step skipped in {where}: {total} of {total} applied.{gone}"
     bars = f" A bar counts up to {count(per_bar)} steps." if per_bar > 1 else ""
-    return f"{_of(int(cell['skipped']), int(cell['n']))} in {where}.{bars}{gone}"
+    of = _of(int(cell["skipped"]), int(cell["n"]))
+    return f"{where.capitalize()}: {of}.{bars}{gone}"
