@@ -178,6 +178,23 @@ def test_a_dark_page_is_printed_in_the_light_theme(passer_by: Reader) -> None:
     passer_by.wait("the dark theme again", lambda: passer_by.ask(shown) == "dark")
 
 
+def test_the_charts_of_a_dark_page_are_printed_in_the_light_theme(reader: Reader) -> None:
+    """They have the light colours in the first frame of the print. The browser prints that one."""
+    run = PostedRun(reader.server)
+    run.updates(3)
+    reader.show(run)
+    shown = "getComputedStyle(document.querySelector('.plot .ytick text')).fill"
+    light = reader.ask(shown)
+    reader.theme("dark")
+    reader.wait("dark charts", lambda: reader.ask(shown) != light)
+    note = f"requestAnimationFrame(() => window.printed ??= {shown})"
+    reader.ask(f"void ((window.paper = matchMedia('print')).onchange = () => {note})")
+    reader.page.emulate_media(media="print")
+    assert reader.wait("the print", lambda: reader.ask("window.printed")) == light
+    reader.page.emulate_media(media="null")
+    reader.wait("dark charts again", lambda: reader.ask(shown) != light)
+
+
 def test_a_reader_who_asks_for_less_motion_is_taken_to_a_place_at_once(reader: Reader) -> None:
     """With the system's setting for reduced motion, a click on a skipped step leads to the charts at once."""
     run = PostedRun(reader.server)

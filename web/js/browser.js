@@ -112,9 +112,9 @@ export function toggleTheme() {
 }
 
 function applyTheme() {
-  const root = document.documentElement;
-  root.dataset.theme = theme();
-  root.style.colorScheme = theme();
-  for (const [role, colour] of Object.entries(roles())) if (typeof colour === "string") root.style.setProperty(`--${role}`, colour);
+  const { dataset, style } = document.documentElement;
+  if (dataset.theme === theme()) return;
+  dataset.theme = style.colorScheme = theme();
+  for (const [role, colour] of Object.entries(roles())) if (typeof colour === "string") style.setProperty(`--${role}`, colour);
   onTheme();
 }

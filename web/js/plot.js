@@ -82,6 +82,8 @@ export async function show(element, range) {
 /** Run work in turn, each in its own task, so that the first chart is visible before the last is drawn.
  * @param {(Plotly: Plotly) => Promise<void>} work */
 function queued(work) {
+  // The browser prints what is drawn once it has told of it.
+  if (window.Plotly && matchMedia("print").matches) return work(window.Plotly);
   const mine = turn.then(load).then(async (Plotly) => {
     await new Promise((resolve) => setTimeout(resolve));
     await work(Plotly);
@@ -116,9 +118,7 @@ export function listen(element, panel, charts) {
 }
 
 /** @param {HTMLElement} element */
-function isDrawn(element) {
-  return element.classList.contains("js-plotly-plot");
-}
+const isDrawn = (element) => element.classList.contains("js-plotly-plot");
 
 /** @param {HTMLElement} element @param {() => Promise<unknown>} work */
 async function withoutEvents(element, work) {
