@@ -19,6 +19,7 @@ from torch.optim import SGD, AdamW
 from torch.utils.checkpoint import checkpoint
 
 import ampmon
+import scripts
 from ampmon.activations import gathering
 from ampmon.errors import ConfigurationError
 from probe.test_no_sync import NoSync
@@ -315,23 +316,28 @@ def frames(dynamo: Any) -> int:
     return int(dynamo.utils.counters["frames"]["ok"])
 
 
-@pytest.mark.filterwarnings("default")  # the compiler fails if warnings are errors
-def test_a_compiled_model_is_measured_from_outside(data_directory: Path, compiler: Any) -> None:
-    """A compiled model is compiled as often as without hooks; its output is measured, and its inside is left out."""
-    compiled = {}
+def compile_with_and_without_hooks() -> None:
+    """Print the numbers of compiled frames, without activation hooks and with them."""
+    import torch._dynamo as dynamo
+
     for config in (ampmon.Config(), EVERY):
-        compiler.reset()
-        compiler.utils.counters.clear()
+        dynamo.reset()
+        dynamo.utils.counters.clear()
         model = torch.compile(network(), backend="eager")
         scaler = ampmon.GradScaler("cpu", init_scale=1.0, model=model, monitor=config)
         optimizer = SGD(model.parameters(), lr=0.1)
         for _ in range(4):
             step(model, scaler, optimizer)
-        compiled[config.activations] = frames(compiler)
-    recorded = recording(data_directory)
+        print(frames(dynamo))
 
-    assert compiled[1] == compiled[None] > 0
-    assert recorded.activations(3, "scaler-2").names == ["OptimizedModule"]
+
+def test_a_compiled_model_is_measured_from_outside(data_directory: Path) -> None:
+    """A compiled model is compiled as often as without hooks; its output is measured, and its inside is left out."""
+    # In a process of its own: what other tests leave to the compiler may cost one more compilation.
+    name = compile_with_and_without_hooks.__name__
+    done = scripts.run("-c", f"from scaler.test_activation_hooks import {name}\n{name}()")
+    assert done.stdout.split() == ["1", "1"]
+    assert recording(data_directory).activations(3, "scaler-2").names == ["OptimizedModule"]
 
 
 @pytest.mark.filterwarnings("default")
