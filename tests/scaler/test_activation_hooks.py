@@ -6,6 +6,7 @@ import copy
 import gc
 import itertools
 import pickle
+import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -335,7 +336,8 @@ def test_a_compiled_model_is_measured_from_outside(data_directory: Path) -> None
     """A compiled model is compiled as often as without hooks; its output is measured, and its inside is left out."""
     # In a process of its own: what other tests leave to the compiler may cost one more compilation.
     name = compile_with_and_without_hooks.__name__
-    done = scripts.run("-c", f"from scaler.test_activation_hooks import {name}\n{name}()")
+    script = f"import sys\nsys.path[:0] = {sys.path}\nfrom scaler.test_activation_hooks import {name}\n{name}()"
+    done = scripts.run("-c", script)
     assert done.stdout.split() == ["1", "1"]
     assert recording(data_directory).activations(3, "scaler-2").names == ["OptimizedModule"]
 
