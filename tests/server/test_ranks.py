@@ -8,8 +8,10 @@ from uuid import uuid4
 import pytest
 
 import made_series as made
+from ampmon_server.analysis.diagnosis.diagnose import diagnose
 from ampmon_server.charts import View
 from ampmon_server.charts.ranks import ranks
+from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.queries.drawing import draw
 from ampmon_server.queries.sources import ChartRequest
 from ampmon_server.store import Keep, NotFound, Store
@@ -84,10 +86,29 @@ def test_of_many_updates_the_ends_and_the_skips_of_columns_are_compared(store: S
 
 
 def test_of_many_ranks_the_lowest_are_compared_and_all_counted(store: Store) -> None:
-    """Of 65 ranks the lowest 64 are compared, and the caption counts all."""
+    """Of 65 ranks that agree the lowest 64 are compared, and the caption counts all."""
     run = _run(store, *[[STEADY]] * (RANKS + 1))
-    caption = draw(store, run.run_id, "ranks", ChartRequest())["layout"]["meta"]["caption"]
-    assert caption.startswith("The lowest 64 of 65 ranks, compared at 1 of 1 step. They agree")
+    figure = draw(store, run.run_id, "ranks", ChartRequest())
+    assert figure["layout"]["meta"]["caption"].startswith(
+        "64 of 65 ranks, first those that lately differ from the lowest, compared at 1 of 1 step. They agree"
+    )
+    assert figure["layout"]["yaxis"]["ticktext"][-1] == "rank 60"
+
+
+@pytest.mark.parametrize("odd", [SKIP, HIGH])
+@pytest.mark.parametrize("n", [3, 300])
+def test_of_many_ranks_the_odd_one_is_found(
+    store: Store, odd: dict[str, float | bool], n: int
+) -> None:
+    """Where only the last of 67 ranks has another skip or scale, in an older page too, a finding names it."""
+    last = [odd if step == n - n // 3 - 1 else STEADY for step in range(n)]
+    late = [STEADY] * (n - 1)
+    run = _run(store, *[[STEADY] * n] * RANKS, late, late, last)
+    (finding,) = diagnose(store.case(run.run_id), Thresholds()).findings[:1]
+    assert finding.title.startswith(f"Ranks 0 and {RANKS + 2} disagree on scale or skip at 1 step")
+    figure = draw(store, run.run_id, "ranks", ChartRequest(View(width=n)))
+    assert figure["layout"]["yaxis"]["range"] == [0.7 - RANKS, 0.7]
+    assert "They disagree at 1 of them" in figure["layout"]["meta"]["caption"]
 
 
 def test_where_rows_are_pruned_ranks_are_not_said_to_agree(store: Store) -> None:

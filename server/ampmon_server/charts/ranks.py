@@ -163,7 +163,8 @@ def _caption(strips: list[Strip], window: Window) -> str:
         int(each["n"].sum()) for each in (updates, updates[updates["last"] >= source.rows_from])
     )
     every = plural(source.ranks[0].of, "rank")
-    of = every if source.ranks[0].of == len(strips) else f"The lowest {len(strips)} of {every}"
+    some = f"{len(strips)} of {every}, first those that lately differ from the lowest"
+    of = every if source.ranks[0].of == len(strips) else some
     where = f"{of}, compared at {count(looked)} of {plural(total, 'step')}"
     zoom = (
         " (the ends of each column and its newest skip: zoom in for more)" if looked < held else ""

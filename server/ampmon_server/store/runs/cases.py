@@ -36,11 +36,12 @@ from ampmon_server.store.streams.scalers import (
     scalers_of,
 )
 from ampmon_server.store.updates import events, scalars, skips, updates
+from ampmon_server.store.updates.ranks import compared
 from ampmon_server.store.updates.updates import read_cells, read_rows, with_skips
 
 
-SCALERS, RANKS, EVENTS, NAMES = 8, 64, 500, 8
-"""The most that are read: the first scalers and ranks, the newest events, and logged names in the order of `_first`."""
+SCALERS, EVENTS, NAMES = 8, 500, 8
+"""The most that are read: the first scalers, the newest events, and logged names in the order of `_first`."""
 
 ENDED = ("finished", "crashed")
 
@@ -169,7 +170,7 @@ def _ranks(connection: Connection, scaler: Scaler, start: Start | None) -> Mappi
     if len(sources) < 2:
         return {}
     found = {}
-    for source in sources[:RANKS]:
+    for source in compared(connection, scaler, sources):
         first = max(source.reach + 1 - RANK_UPDATES, source.rows_from)
         alone = replace(scaler, sources=(source,))
         rows = read_rows(connection, alone, start=first, stop=source.reach + 1)

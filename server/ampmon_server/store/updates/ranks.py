@@ -5,11 +5,13 @@ For one rank it reads the newest rows. To compare ranks, it reads all of them at
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
 import numpy as np
-from sqlalchemy import Connection
+from sqlalchemy import Connection, bindparam, select
 
 from ampmon_server.model.aggregates.gradients import empty as no_gradients
 from ampmon_server.model.aggregates.gradients import of_series
@@ -17,10 +19,13 @@ from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import LAYOUT, empty
 from ampmon_server.model.series import Ints, RankRows
 from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.engine.rows import fetch
+from ampmon_server.store.pages.pages import PAGE_BITS
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.samples import samples
+from ampmon_server.store.schema.tables import streams, update_pages
 from ampmon_server.store.streams import scalers
-from ampmon_server.store.streams.scalers import Scaler
+from ampmon_server.store.streams.scalers import Scaler, StreamSource
 from ampmon_server.store.updates import updates
 from ampmon_server.store.updates.updates import read_at, read_cells
 
@@ -32,7 +37,19 @@ BESIDE = 8000
 """The most rows read to compare ranks, over all ranks together."""
 
 RANKS = 64
-"""The most ranks compared: the lowest ones."""
+"""The most ranks compared."""
+
+_PAGE = update_pages.c
+_NEWEST = (
+    select(_PAGE.stream, _PAGE.bucket, _PAGE.skipped, _PAGE.scale_min, _PAGE.scale_max)
+    .join(streams, (streams.c.run_id == _PAGE.run_id) & (streams.c.stream == _PAGE.stream))
+    .where(
+        streams.c.run_id == bindparam("of"),
+        streams.c.scaler == bindparam("name"),
+        _PAGE.bucket.between(bindparam("low"), bindparam("high")),
+    )
+)
+"""Selects the skips, and the least and the greatest scale, in each of a range of pages on all ranks of a scaler."""
 
 
 def window(
@@ -61,7 +78,7 @@ def beside(
     Raises NotFound.
     """
     scaler = scalers.find(connection, run_id, stream)
-    sources = scaler.sources[:RANKS]
+    sources = compared(connection, scaler, scaler.sources)
     if len(sources) < 2:
         return ()
     steps = representative_steps(cells, min(columns, BESIDE // len(sources)))
@@ -75,6 +92,31 @@ def beside(
         )
         for source in sources
     )
+
+
+def compared(
+    connection: Connection, scaler: Scaler, sources: Sequence[StreamSource]
+) -> Sequence[StreamSource]:
+    """At most `RANKS` of a scaler's ``sources``, in the same order: the first, those that differ from it, then others.
+
+    Whether they differ is looked up in the first one's two newest pages. One that is late may seem to.
+    """
+    if len(sources) <= RANKS:
+        return sources
+    first, *others = sources
+    page = first.reach >> PAGE_BITS
+    of = {"of": scaler.run_id, "name": scaler.name, "low": page - 1, "high": page}
+    pages: defaultdict[int, dict[int, object]] = defaultdict(dict)
+    for stream, bucket, *summary in fetch(connection, _NEWEST, of):
+        pages[stream][bucket] = summary
+    usual = pages[first.number]
+
+    def agrees(source: StreamSource) -> bool:
+        held = pages[source.number]
+        return all(held[each] == usual[each] for each in held.keys() & usual.keys())
+
+    kept = {first.number, *(each.number for each in sorted(others, key=agrees)[: RANKS - 1])}
+    return [each for each in sources if each.number in kept]
 
 
 def representative_steps(cells: Cells, most: int) -> Ints:
