@@ -15,8 +15,8 @@ from http_server import HttpServer, QuietHandler
 class Receiver(HttpServer):
     """``answer`` is a status, or a function called before a 200 answer. ``location`` is a redirect's target."""
 
-    def __init__(self) -> None:
-        super().__init__(_Handler)
+    def __init__(self, pair: tuple[Path, Path] | None = None) -> None:
+        super().__init__(_Handler, pair=pair)
         self.got: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.answer: int | Callable[[], object] = 200
@@ -49,9 +49,9 @@ class _Handler(QuietHandler):
         self.end_headers()
 
 
-def receiving() -> AbstractContextManager[Receiver]:
-    """A running receiver."""
-    return Receiver()
+def receiving(pair: tuple[Path, Path] | None = None) -> AbstractContextManager[Receiver]:
+    """A running receiver, which uses TLS with the ``pair`` of a certificate and its key."""
+    return Receiver(pair)
 
 
 def alerts_to(*targets: Target, **more: Any) -> Alerts:

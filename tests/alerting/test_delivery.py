@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,8 @@ from ampmon_server.alerting.delivery import deliver, words
 from ampmon_server.alerting.messages import TROUBLES, DeliveryOutcome, trial
 from ampmon_server.alerting.targets import Target
 from ampmon_server.cli import main
+from certificates import Authority
+from connect_proxy import ConnectProxy
 from receiver import Receiver, receiving, written
 
 
@@ -135,6 +138,39 @@ def test_a_private_address_is_not_connected_to(receiver: Receiver) -> None:
 def test_which_addresses_are_public(address: object, public: bool) -> None:
     """Only addresses on the Internet are public, also if written as mapped or translated IPv6."""
     assert is_public(address) is public
+
+
+def received(
+    url: str, host: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[dict[str, Any]]:
+    """What arrives if the test message, with a link, is sent to a service whose ``host`` is on this machine."""
+    authority = Authority(folder)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.file))
+    with receiving(authority.issue(host)) as service:
+        with ConnectProxy({f"{host}:443": service.server_port}) as proxy:
+            monkeypatch.setenv("https_proxy", f"http://{proxy.place}")
+            message = trial("own", "https://ampmon.example.org")
+            asyncio.run(deliver(Target(name="own", url=url), message, allow_private=True))
+        return service.got
+
+
+@pytest.mark.parametrize("option", ["", "?priority=p1"])
+def test_opsgenie_gets_every_kind_of_message(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that begins nothing is posted to Opsgenie too, as an alert."""
+    url = f"opsgenie://0123456789-0123456789{option}"
+    (got,) = received(url, "api.opsgenie.com", tmp_path, monkeypatch)
+    assert got["message"] == "ampmon: test alert"
+
+
+def test_links_lead_somewhere_where_text_is_markdown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service whose messages are Markdown, such as Teams, gets a link without backslashes."""
+    url = "workflows://prod.logic.azure.com/643e69f83c8944/ABcD1234"
+    (got,) = received(url, "prod.logic.azure.com", tmp_path, monkeypatch)
+    assert "https://ampmon.example.org/" in str(got)
 
 
 def test_no_program_is_run() -> None:

@@ -106,14 +106,19 @@ def send(order: dict[str, Any], met: list[str]) -> dict[str, Any]:
         allow_templates=False,
         service_timeout=DEADLINE_S,
     )
-    service = apprise.Apprise.instantiate(order["url"], asset=asset)
+    url, text, markdown = order["url"], apprise.NotifyFormat.TEXT, apprise.NotifyFormat.MARKDOWN
+    if url.lower().startswith("opsgenie:"):
+        # Its other actions change alerts whose ids Apprise does not know in a new process: it would send nothing.
+        url += f"{'&' if '?' in url else '?'}action=new"
+    service = apprise.Apprise.instantiate(url, asset=asset)
     if service is None:
         return {"trouble": "unusable", "status": None}
     sent = apprise.Apprise([service], asset=asset).notify(
         body=order["body"],
         title=order["title"],
         notify_type=order["kind"],
-        body_format=apprise.NotifyFormat.TEXT,
+        # Apprise would turn text into Markdown with backslashes, also in links, which then lead nowhere.
+        body_format=None if service.notify_format == markdown else text,
     )
     return {"trouble": None if sent else _trouble(met, said.status), "status": said.status}
 
