@@ -65,6 +65,7 @@ def test_the_end_and_what_is_worse_are_told_as_such() -> None:
         ("a\u202eb\x1b[31mc", "a b [31mc"),
         ("x" * 1000, "x" * 299 + "…"),
         ("2\u202f000 updates", "2 000 updates"),
+        ("[sign in](https://example.org)", "[sign in] (https://example.org)"),
     ],
 )
 def test_names_command_nobody(given: str, told: str) -> None:
@@ -80,3 +81,10 @@ def test_many_are_told_together() -> None:
 
     assert told.title == "ampmon: 13 alerts were held back"
     assert "- alert 9\nand 3 more" in told.body
+
+
+def test_many_long_ones_together_are_refused_by_no_service() -> None:
+    """A combined message of long titles has at most 1024 characters with its own title, PagerDuty's limit."""
+    told = together(["long" * 100] * 13, 5, URL)
+
+    assert len(f"{told.title}\r\n{told.body}") <= 1024

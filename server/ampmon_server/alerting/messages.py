@@ -17,7 +17,8 @@ from ampmon_server.model.words import count, plural, steps
 LISTED = 10
 """How many of the held-back messages one combined message lists."""
 
-_LINE_MAX = 300
+_LINE_MAX, _LISTED_MAX = 300, 80
+"""Most characters of a line, and of a line in a combined message: some services refuse more than 1024 in all."""
 _RANK = "rank"
 """The evidence key that holds the rank of a finding about one rank."""
 _DEFUSED = str.maketrans({"<": "‹", ">": "›", "@": "@\u200b"})
@@ -121,7 +122,7 @@ def together(titles: Sequence[str], hourly: int, public_url: str | None) -> Mess
     """Write one message that lists those held back by the ``hourly`` limit."""
     lines = [
         f"More than {count(hourly)} messages an hour were due here, so these were held back:",
-        *(f"- {title}" for title in titles[:LISTED]),
+        *(f"- {_cut(title, _LISTED_MAX)}" for title in titles[:LISTED]),
     ]
     if len(titles) > LISTED:
         lines.append(f"and {count(len(titles) - LISTED)} more")
@@ -142,8 +143,12 @@ def trial(target: str, public_url: str | None) -> Message:
 def plain(words: str) -> str:
     """Put text on one line, defuse markup and mentions, and cut it to 300 characters."""
     line = "".join(" " if unicodedata.category(each)[0] in "CZ" else each for each in words)
-    line = " ".join(line.split()).translate(_DEFUSED)
-    return line if len(line) <= _LINE_MAX else f"{line[: _LINE_MAX - 1]}…"
+    line = " ".join(line.split()).translate(_DEFUSED).replace("](", "] (")
+    return _cut(line, _LINE_MAX)
+
+
+def _cut(line: str, most: int) -> str:
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def _when(alert: Alert, *, over: bool) -> str:
