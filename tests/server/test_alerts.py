@@ -317,6 +317,22 @@ def test_a_clock_that_was_set_back_holds_nothing_back(store: Store, again: bool)
     assert store.take("own", 1, None) is not None
 
 
+@pytest.mark.storage
+def test_an_end_follows_a_message_of_a_clock_ahead(store: Store) -> None:
+    """An alert that a server with a clock five minutes ahead sent is still followed by its end."""
+    run_id = trained(store)
+    store.keep(run_id, found("critical"), alerts_to(OWN))
+    settled(store)
+    later(store, -5 * 60 * 10**6)
+    store.keep(run_id, found(), alerts_to(OWN))
+    taken = store.take("own", 20, None)
+
+    assert taken is not None
+    assert taken.message.title == "ampmon resolved: run-7: 12 skips"
+    (delivery,) = store.alerts(run_id).deliveries
+    assert delivery.sent is None
+
+
 def test_what_nobody_takes_any_more_is_given_up(store: Store) -> None:
     """A message to a target missing from the configuration is given up as `removed` two hours later, not at once."""
     run_id = trained(store)

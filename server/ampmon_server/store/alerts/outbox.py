@@ -82,10 +82,11 @@ def put(
     same = (table.of_run == run.run_id, table.rule == rule, table.target.in_(names))
     # A message that was tried and is due soon may be under way. Wait for it: see `take` and `settle`.
     idle = or_(table.attempts == 0, table.due.is_(None), table.due > now + 2 * LEASE_US)
-    unsent = (*same, table.sent.is_(None))
-    connection.execute(delete(messages).where(*unsent, idle))
-    wait = select(table.target, func.max(table.due).label("due")).where(*unsent)
-    waits = {row.target: row.due for row in connection.execute(wait.group_by(table.target))}
+    connection.execute(delete(messages).where(*same, table.sent.is_(None), idle))
+    # A server whose clock is ahead may have made the last one. This one comes after it.
+    last = func.max(table.made).filter(table.made <= now + HOUR_US)
+    before = select(table.target, last, func.max(table.due)).where(*same).group_by(table.target)
+    lasts = {name: (made or 0, due or 0) for name, made, due in connection.execute(before)}
     rows = [
         {
             "message_id": uuid4().bytes,
@@ -93,11 +94,12 @@ def put(
             "project": run.project,
             "of_run": run.run_id,
             "rule": rule,
-            "made": now,
-            "due": max(now, waits.get(name, now)),
+            "made": max(now, made + 1),
+            "due": max(now, due),
             **message._asdict(),
         }
         for name in names
+        for made, due in [lasts.get(name, (0, 0))]
     ]
     connection.execute(insert(messages), rows)
 
