@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import made_series as made
-from ampmon_server.model.names import block_of, matching_indices, module_of
+from ampmon_server.model.names import block_of, file_name, matching_indices, module_of
 
 
 NAMES = ("wte.weight", "h.0.attn.weight", "h.10.attn.bias", "odd[0]*")
@@ -64,3 +65,13 @@ def test_a_search_without_wildcards_finds_what_holds_it(names: list[str], search
 def test_a_parameter_is_of_a_module_and_of_a_block(name: str, module: str, block: str) -> None:
     """The module is the name without its last part; the block ends at the first number, if there is one."""
     assert (module_of(name), block_of(name)) == (module, block)
+
+
+@pytest.mark.parametrize(
+    "run", ["a/b ../c", "..", "名" * 200, "é" * 79 + "名", "\U0001f525名" * 90]
+)
+def test_a_run_names_a_file(run: str, tmp_path: Path) -> None:
+    """A file called after a run can be made, also beside it while it is written, whatever the run is called."""
+    file = tmp_path / f".{file_name(run)}-updates.parquet.4194304"
+    file.touch()
+    assert file.parent == tmp_path
