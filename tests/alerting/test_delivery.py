@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socketserver
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,6 +139,38 @@ def test_a_private_address_is_not_connected_to(receiver: Receiver) -> None:
 def test_which_addresses_are_public(address: object, public: bool) -> None:
     """Only addresses on the Internet are public, also if written as mapped or translated IPv6."""
     assert is_public(address) is public
+
+
+def test_a_certificate_that_is_not_trusted_is_told(tmp_path: Path) -> None:
+    """A receiver with a certificate of an unknown authority is reported as such, and gets no message."""
+    with receiving(Authority(tmp_path).issue()) as receiver:
+        target = Target(name="own", url=f"jsons://{receiver.place}/own")
+        assert sent(target) == [DeliveryOutcome("untrusted")]
+    assert receiver.paths == []
+
+
+class Mailbox(socketserver.StreamRequestHandler):
+    """A mail server that knows no password."""
+
+    def handle(self) -> None:
+        self.wfile.write(b"220 mail\r\n")
+        for line in self.rfile:
+            ehlo = line.startswith(b"ehlo")
+            self.wfile.write(
+                b"250-mail\r\n250 AUTH PLAIN\r\n" if ehlo else b"535 wrong password\r\n"
+            )
+
+
+def test_a_refusal_by_a_mail_server_is_told() -> None:
+    """A mail server that rejects the password is reported as refusing, with its status."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Mailbox) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        place = f"127.0.0.1:{server.server_address[1]}"
+        url = (
+            f"mailto://user:secret@{place}?smtp=127.0.0.1&from=own@example.org&to=team@example.org"
+        )
+        assert sent(Target(name="mail", url=url)) == [DeliveryOutcome("refused", 535)]
+        server.shutdown()
 
 
 def received(

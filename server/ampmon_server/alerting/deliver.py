@@ -22,7 +22,9 @@ DEADLINE_S = 30
 
 _CONNECTS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
 _RUNS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn"})
-_STATUS = re.compile(r"\berror=(\d{3})\b")
+_STATUS = re.compile(r"\berror=(\d{3})\b|^Socket Exception: .*?\((\d{3}), b")
+"""The status of an answer over HTTP, or of one of a mail server, in Apprise's log messages."""
+_UNTRUSTED = "certificate verify failed"
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
@@ -77,16 +79,22 @@ def guarding(met: list[str], *, allow_private: bool) -> Hook:
 
 
 class _Said(logging.Handler):
-    """Keeps only the HTTP status from Apprise's log messages: their text may contain secrets."""
+    """Keeps only a status from Apprise's log messages, and appends "untrusted" to ``met`` for a rejected certificate.
 
-    def __init__(self) -> None:
+    Their text may contain secrets.
+    """
+
+    def __init__(self, met: list[str]) -> None:
         super().__init__()
         self.status: int | None = None
+        self._met = met
 
     def emit(self, record: logging.LogRecord) -> None:
-        found = _STATUS.search(record.getMessage())
-        if found is not None:
-            self.status = int(found[1])
+        text = record.getMessage()
+        if found := _STATUS.search(text):
+            self.status = int(found[1] or found[2])
+        if _UNTRUSTED in text:
+            self._met.append("untrusted")
 
 
 def send(order: dict[str, Any], met: list[str]) -> dict[str, Any]:
@@ -95,8 +103,10 @@ def send(order: dict[str, Any], met: list[str]) -> dict[str, Any]:
         import apprise
     except ModuleNotFoundError:
         return {"trouble": "missing", "status": None}
-    said = _Said()
-    logging.getLogger("apprise").addHandler(said)
+    said = _Said(met)
+    log = logging.getLogger("apprise")
+    log.addHandler(said)
+    log.setLevel(logging.DEBUG)
     asset = apprise.AppriseAsset(
         app_id="ampmon",
         app_desc="ampmon",

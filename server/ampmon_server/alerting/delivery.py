@@ -23,6 +23,7 @@ _WORDS: dict[Trouble, str] = {
     "removed": "it is no longer in the configuration",
     "slow": f"it did not answer within {DEADLINE_S} s",
     "unreachable": "it could not be reached",
+    "untrusted": "its certificate is not trusted",
     "unusable": "Apprise cannot use its URL",
 }
 

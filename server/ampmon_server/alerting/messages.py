@@ -43,6 +43,7 @@ Trouble = Literal[
     "removed",
     "slow",
     "unreachable",
+    "untrusted",
     "unusable",
 ]
 """Why a message was not delivered; docs/alerts.md explains each."""
