@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -47,13 +47,14 @@ def url_of(settings: Settings) -> URL:
     if not settings.database_url:
         # Not from text: in a URL, % and ? are not what they are in a path.
         return URL.create("sqlite", database=str(settings.database_file))
-    try:
-        return make_url(settings.database_url)
-    except (ArgumentError, ValueError):
-        raise Unusable(
-            "--database-url: write an SQLAlchemy URL, such as sqlite:////data/ampmon.db or "
-            f"{postgresql.DRIVER}://user@host:5432/ampmon; in a password, write @ / : % as %40 %2F %3A %25"
-        ) from None
+    with suppress(ArgumentError, ValueError):
+        url = make_url(settings.database_url)
+        if "@" not in (url.host or ""):  # else it begins with the rest of a password
+            return url
+    raise Unusable(
+        "--database-url: write an SQLAlchemy URL, such as sqlite:////data/ampmon.db or "
+        f"{postgresql.DRIVER}://user@host:5432/ampmon; in a password, write @ / : % as %40 %2F %3A %25"
+    )
 
 
 def open_database(settings: Settings, *, upgrading: bool = False) -> Opened:
