@@ -78,6 +78,7 @@ def test_a_file_says_who_is_told_of_what(tmp_path: Path) -> None:
         ("hourly = 5", "hourly = = 5", "(at line 12"),
         ("mailtos://", "exec://", "target 2, 'mail': url: its scheme is none of"),
         ("mailtos://", "mailto://", "mailto:// is not encrypted"),
+        ("hunter2", "h#pem-hunter2", "url: options that begin with 'pem' are not allowed"),
         ("public_url", "publicurl", "unknown field `publicurl`"),
         ("https://ampmon", "ampmon", "public_url must be the page's address"),
         ("ampmon.example.org/team", "[::1", "public_url must be the page's address"),

@@ -121,10 +121,11 @@ def check(target: Target, *, allow_private: bool) -> None:
     except ValueError:
         raise BadTarget("it is not a valid URL") from None
     for name, value in _options(target.url):
-        if name.startswith(_READS):
-            raise BadTarget(f"its option {name[:32]!r} is not allowed on a server")
+        # Not the name itself: it may be the rest of a password with a `#`.
+        for reads in filter(name.startswith, _READS):
+            raise BadTarget(f"options that begin with {reads!r} are not allowed on a server")
         if not allow_private and _weakens(name, value):
-            raise BadTarget(f"its option {name[:32]!r} would turn off TLS or its certificate check")
+            raise BadTarget(f"its option {name!r} would turn off TLS or its certificate check")
 
 
 def _options(url: str) -> Iterator[tuple[str, str]]:
