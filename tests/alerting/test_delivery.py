@@ -16,7 +16,7 @@ import pytest
 import waiting
 from ampmon_server.alerting.deliver import DEADLINE_S, guarding, is_public
 from ampmon_server.alerting.delivery import deliver, words
-from ampmon_server.alerting.messages import TROUBLES, DeliveryOutcome, trial
+from ampmon_server.alerting.messages import TROUBLES, DeliveryOutcome, Message, trial
 from ampmon_server.alerting.targets import Target
 from ampmon_server.cli import main
 from certificates import Authority
@@ -147,6 +147,14 @@ def test_a_certificate_that_is_not_trusted_is_told(tmp_path: Path) -> None:
         target = Target(name="own", url=f"jsons://{receiver.place}/own")
         assert sent(target) == [DeliveryOutcome("untrusted")]
     assert receiver.paths == []
+
+
+def test_words_of_a_message_are_not_an_error() -> None:
+    """A message with words that look like Apprise's errors does not change what is reported."""
+    told = Message("ampmon: error=404", "certificate verify failed (535, b'')", "info")
+    target = Target(name="own", url="json://127.0.0.1:1/own")
+    outcome = asyncio.run(deliver(target, told, allow_private=True))
+    assert outcome == DeliveryOutcome("unreachable")
 
 
 class Mailbox(socketserver.StreamRequestHandler):

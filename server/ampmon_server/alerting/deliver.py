@@ -22,7 +22,7 @@ DEADLINE_S = 30
 
 _CONNECTS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
 _RUNS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn"})
-_STATUS = re.compile(r"\berror=(\d{3})\b|^Socket Exception: .*?\((\d{3}), b")
+_STATUS = re.compile(r"\berror=(\d{3})\b|\((\d{3}), b")
 """The status of an answer over HTTP, or of one of a mail server, in Apprise's log messages."""
 _UNTRUSTED = "certificate verify failed"
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
@@ -91,6 +91,8 @@ class _Said(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
+        if record.levelno == logging.DEBUG and not text.startswith("Socket Exception: "):
+            return  # such as a payload, whose names may look like an error
         if found := _STATUS.search(text):
             self.status = int(found[1] or found[2])
         if _UNTRUSTED in text:
