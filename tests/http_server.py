@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import BaseRequestHandler
 from typing import Any, TypeVar
 
 from certificates import secured
@@ -32,7 +33,7 @@ class HttpServer(ThreadingHTTPServer):
 
     def __init__(
         self,
-        handler: type[BaseHTTPRequestHandler],
+        handler: type[BaseRequestHandler],
         port: int = 0,
         pair: tuple[Path, Path] | None = None,
     ) -> None:

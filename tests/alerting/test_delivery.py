@@ -21,6 +21,7 @@ from ampmon_server.alerting.targets import Target
 from ampmon_server.cli import main
 from certificates import Authority
 from connect_proxy import ConnectProxy
+from http_server import HttpServer
 from receiver import Receiver, receiving, written
 
 
@@ -171,14 +172,10 @@ class Mailbox(socketserver.StreamRequestHandler):
 
 def test_a_refusal_by_a_mail_server_is_told() -> None:
     """A mail server that rejects the password is reported as refusing, with its status."""
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Mailbox) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
-        place = f"127.0.0.1:{server.server_address[1]}"
-        url = (
-            f"mailto://user:secret@{place}?smtp=127.0.0.1&from=own@example.org&to=team@example.org"
-        )
-        assert sent(Target(name="mail", url=url)) == [DeliveryOutcome("refused", 535)]
-        server.shutdown()
+    options = "smtp=127.0.0.1&from=own@example.org&to=team@example.org"
+    with HttpServer(Mailbox) as server:
+        target = Target(name="mail", url=f"mailto://user:secret@{server.place}?{options}")
+        assert sent(target) == [DeliveryOutcome("refused", 535)]
 
 
 def received(
