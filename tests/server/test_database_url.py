@@ -36,6 +36,7 @@ def refusal(url: str, directory: Path) -> str:
         ("ampmon.db", "such as sqlite:////data/ampmon.db or postgresql+psycopg://"),
         (f"postgresql+psycopg://ada@host:{SECRET}/db", "write @ / : % as"),
         (f"postgresql+psycopg://ada:p@{SECRET}@host/db", "write @ / : % as"),
+        (f"postgresql+psycopg://ada:p@x/{SECRET}@host/db", "write @ / : % as"),
         (f"mysql://ada:{SECRET}@host/db", "mysql is not supported; use sqlite or"),
         (f"postgresql+psycopg2://ada:{SECRET}@host/db", "write postgresql+psycopg:// instead of"),
         (f"postgresql+asyncpg://ada:{SECRET}@host/db", "write postgresql+psycopg:// instead of"),

@@ -49,7 +49,8 @@ def url_of(settings: Settings) -> URL:
         return URL.create("sqlite", database=str(settings.database_file))
     with suppress(ArgumentError, ValueError):
         url = make_url(settings.database_url)
-        if "@" not in (url.host or ""):  # else it begins with the rest of a password
+        # With another @, messages would show the rest of the password as the host or database.
+        if url.password is None or "@" not in f"{url.host}{url.database}":
             return url
     raise Unusable(
         "--database-url: write an SQLAlchemy URL, such as sqlite:////data/ampmon.db or "
