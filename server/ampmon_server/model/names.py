@@ -33,10 +33,9 @@ def block_of(name: str) -> str:
 
 
 def file_name(run: str) -> str:
-    """Turn a run's name into a file name of at most 80 characters and 160 bytes, "run" if nothing is left."""
-    kept = re.sub(r"[^\w.-]+", "-", run).strip("-.")[:80]
-    # File systems count bytes, up to 255 with what is added to a name.
-    return kept.encode()[:160].decode(errors="ignore") or "run"
+    """Turn a run's name into a file name of at most 80 bytes, which file systems count, "run" if nothing is left."""
+    kept = re.sub(r"[^\w.-]+", "-", run).strip("-.")
+    return kept.encode()[:80].decode(errors="ignore") or "run"
 
 
 def training_loss(names: Iterable[str]) -> str | None:
