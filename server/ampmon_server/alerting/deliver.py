@@ -118,7 +118,7 @@ def send(order: dict[str, Any], met: list[str]) -> dict[str, Any]:
         allow_templates=False,
         service_timeout=DEADLINE_S,
     )
-    url, text, markdown = order["url"], apprise.NotifyFormat.TEXT, apprise.NotifyFormat.MARKDOWN
+    url = order["url"]
     if url.lower().startswith("opsgenie:"):
         # Its other actions change alerts whose ids Apprise does not know in a new process: it would send nothing.
         url += f"{'&' if '?' in url else '?'}action=new"
@@ -130,7 +130,7 @@ def send(order: dict[str, Any], met: list[str]) -> dict[str, Any]:
         title=order["title"],
         notify_type=order["kind"],
         # Apprise would turn text into Markdown with backslashes, also in links, which then lead nowhere.
-        body_format=None if service.notify_format == markdown else text,
+        body_format=None if service.notify_format == "markdown" else "text",
     )
     return {"trouble": None if sent else _trouble(met, said.status), "status": said.status}
 
