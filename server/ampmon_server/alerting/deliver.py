@@ -100,7 +100,7 @@ class _Said(logging.Handler):
 
 
 def send(order: dict[str, Any], met: list[str]) -> dict[str, Any]:
-    """Send a message. Return `trouble` (None if it was sent) and the receiver's HTTP `status` (None if unknown)."""
+    """Send a message. Return `trouble` (None if it was sent) and the receiver's `status` (None if unknown)."""
     try:
         import apprise
     except ModuleNotFoundError:
