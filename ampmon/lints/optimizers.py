@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -198,6 +198,14 @@ _NEW_OPTIMIZER = (
     "model = model.to(device)  # also add wrappers and adapters first\n"
     "optimizer = {constructor}(model.parameters(), lr=...)"
 )
+_ADAPTED = (
+    "All of them are frozen. The model trains other parameters, which are not in the optimizer: adapters such as LoRA "
+    "add some, and freeze the rest."
+)
+_OF_TRAINED = (
+    "model = add_adapters(model)  # first, and freeze the rest\n"
+    "optimizer = {constructor}([p for p in model.parameters() if p.requires_grad], lr=...)"
+)
 _IN_TURN = (
     "scaler.scale(loss).backward()\nscaler.step(optimizer)  # only those that this loss trains\n"
     "scaler.update()\noptimizer.zero_grad()  # not before the step"
@@ -214,22 +222,24 @@ def has_no_scale(scaler: Any) -> bool:
 
 
 def why_no_gradients(
-    optimizer: torch.optim.Optimizer, held: Sequence[int], of_model: Collection[int], steps: int
+    optimizer: torch.optim.Optimizer, held: Sequence[int], of_model: Mapping[int, bool], steps: int
 ) -> tuple[str, str] | None:
     """Return the likely reason and the code to write instead, or None if some parameter has a gradient.
 
-    ``held`` are ids of the optimizer's parameters when it was first seen, ``of_model`` those of the models now, if
-    known. ``steps`` counts earlier steps.
+    ``held`` are ids of the optimizer's parameters when it was first seen. ``of_model`` has those of the models now, if
+    known, and whether each is trained. ``steps`` counts earlier steps.
     """
     parameters = parameters_of(optimizer)
     if any(parameter.grad is not None for parameter in parameters):
         return None
+    now, then = {id(parameter) for parameter in parameters}, set(held)
     if not any(parameter.requires_grad for parameter in parameters):
+        if any(of_model.values()):
+            return _ADAPTED, _OF_TRAINED.format(constructor=constructor_of(optimizer))
         return (
             "All of them are frozen.",
             "parameter.requires_grad_(True)  # before the backward pass",
         )
-    now, then = {id(parameter) for parameter in parameters}, set(held)
     if of_model and now.isdisjoint(of_model):
         return (
             "None of them is in the model: they were replaced after the optimizer was built. Wrappers, adapters and "

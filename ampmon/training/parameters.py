@@ -117,9 +117,11 @@ class ParameterRegistry:
         }
         return list(found.items())
 
-    def of_models(self) -> set[int]:
-        """The ids of the parameters that the known models hold now. Empty if no model is known."""
-        return set(self._names() or built.names())
+    def of_models(self) -> dict[int, bool]:
+        """For each parameter of the known models, by id: whether it is trained. Empty if no model is known."""
+        given = [module for _, _, reference in self._modules if (module := reference()) is not None]
+        modules = given or [model for _, model in built.models()]
+        return {id(each): each.requires_grad for module in modules for each in module.parameters()}
 
     def index(self, parameter: torch.Tensor) -> int | None:
         """The place in the header of a parameter that a living optimizer holds, or None if it is unknown."""

@@ -65,6 +65,23 @@ def test_frozen_parameters(data_directory: Path) -> None:
     assert "All of them are frozen." in refused(loop, data_directory).detail["explanation"]
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_adapters_that_were_added_after_the_optimizer(data_directory: Path, given: bool) -> None:
+    """If an adapter froze the optimizer's parameters, the lint says to build the optimizer from those that it trains.
+
+    It does so whether the scaler was given the model or not.
+    """
+    loop = Loop()
+    if not given:
+        loop.scaler = ampmon.GradScaler("cpu")
+    loop.model.requires_grad_(False)
+    loop.model.append(nn.Linear(1, 1))
+    loop.backward()
+    detail = refused(loop, data_directory).detail
+    assert "The model trains other parameters" in detail["explanation"]
+    assert "torch.optim.SGD([p for p in model.parameters() if p.requires_grad]" in detail["fix"]
+
+
 def test_an_optimizer_that_was_changed(data_directory: Path) -> None:
     """The lint says how many parameters an optimizer gained and lost since its first step."""
     loop = Loop()
