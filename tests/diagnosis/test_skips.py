@@ -7,7 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ampmon_server.analysis.diagnosis.rules.scale import calibration
+from ampmon_server.analysis.diagnosis.updates import newest_scale
 from ampmon_server.model.scale_policy import ScalePolicy
+from ampmon_server.model.thresholds import Thresholds
 from made_cases import (
     NAMES,
     case,
@@ -46,6 +49,14 @@ def test_a_long_search_says_which_scale_to_begin_with():
     assert (finding.rule, finding.severity) == ("calibration", "notice")
     assert "init_scale=1024)" in finding.fix
     assert "6" in finding.title
+
+
+def test_a_scale_that_fell_later_is_not_the_one_to_begin_with():
+    """If NaN brings the scale down after the search, the notice still names the scale that the search found."""
+    run = trained(lambda step, scale: scale > 2.0**10 or step > 150, 200)
+    assert newest_scale(run) < 1
+    (finding,) = calibration.examine(case(run), Thresholds())
+    assert "init_scale=1024)" in finding.fix
 
 
 def test_torch_s_own_tries_are_no_finding():

@@ -32,7 +32,9 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     # A rank whose shard overflowed skips alone.
     "sharded_fused": frozenset({"ranks_disagree", "scale_floor"}),
     # Gradients that overflow after the check in `unscale_` are written into the weights.
-    "unscale_in_accumulation": _FALLING | {"poisoned_state", "dead_scale", "nan_not_overflow"},
+    # torch raises at a second `unscale_`.
+    "unscale_in_accumulation": _FALLING
+    | {"poisoned_state", "dead_scale", "nan_not_overflow", "crashed"},
     "cleared_before_step": frozenset({"zero_gradients"}),
     # Clipping by an infinite norm turns infinities into NaN.
     "clip_before_unscale": frozenset({"nan_not_overflow"}),

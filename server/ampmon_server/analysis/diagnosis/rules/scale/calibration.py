@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
-from ampmon_server.analysis.diagnosis.updates import calibrated_from, is_alive, newest_scale
+from ampmon_server.analysis.diagnosis.updates import calibrated_from, newest_scale
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.scale_policy import INIT_SCALE
 from ampmon_server.model.thresholds import Thresholds
@@ -31,7 +31,8 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
         return None
     scale = float(search["after_last"][-1])
     newest = newest_scale(scaler)
-    first_scale = min(scale, newest) if is_alive(newest) else scale
+    # A scale that fell below 1 later did not fall for the reason that the search did.
+    first_scale = min(scale, newest) if newest >= 1 else scale
     over = end <= int(first["last"][-1])
     updates = count(int(search["n"].sum()))
     title = (
