@@ -288,9 +288,9 @@ def _trains() -> bool:
 
 def _why_unused() -> str:
     if not _made["scalers"]:
-        return "the script made no GradScaler, as training in fp32 and bf16 needs none"
+        return "the script made no GradScaler; fp16 needs one, fp32 and bf16 do not"
     if _made["enabled"]:
         return "the script made a GradScaler, and never called its scale()"
     if _made["refused"]:
         return 'its GradScaler is disabled, as there is no CUDA here (on a CPU: GradScaler("cpu"))'
-    return "its GradScaler is disabled (enabled=False), as for bf16, which needs none"
+    return "its GradScaler is disabled (enabled=False), as for bf16; fp16 needs it enabled"

@@ -364,9 +364,9 @@ def told(program: str, **environment: str) -> list[str]:
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
-        ("", "made no GradScaler"),
+        ("", "made no GradScaler; fp16 needs one"),
         ("GradScaler()", "no CUDA here"),
-        ("GradScaler(enabled=False)", "as for bf16"),
+        ("GradScaler(enabled=False)", "as for bf16; fp16 needs it enabled"),
         ("made = GradScaler('cpu')", "never called its scale()"),
     ],
 )
