@@ -245,9 +245,20 @@ def _watch(scaler: Any) -> None:
 
 def see_modules(module: Any) -> None:
     """Remember each nn.Module that is built, for its parameters' names. Forward hooks would slow each call."""
+    import functools
+
     if not sees_modules:
         module.register_module_parameter_registration_hook(see_module)
         module.register_module_module_registration_hook(see_module)
+        setstate = module.Module.__setstate__
+
+        @functools.wraps(setstate)
+        def __setstate__(self: Any, *args: Any, **kwargs: Any) -> None:
+            setstate(self, *args, **kwargs)
+            see_module(self)
+
+        # Copies and unpickled modules register nothing.
+        module.Module.__setstate__ = __setstate__
         sees_modules.append(True)
 
 

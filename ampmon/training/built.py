@@ -93,13 +93,19 @@ def names() -> dict[int, str]:
     """Return the names that the models of this process give their parameters, by id.
 
     A model is a module that no other one contains. If several are trained, names begin with the model's class. A
-    parameter of two models has no name. Covers modules that `see_modules` or `ampmon run` has seen. Never raises.
+    parameter at different places of two models has no name. Covers modules that `see_modules` or `ampmon run` has seen.
+    Never raises.
     """
     found: dict[int, str | None] = {}
+    paths: dict[int, str] = {}
     try:
-        for prefix, model in models():
-            for identity, name in _own(model, prefix).items():
-                found[identity] = None if identity in found else name
+        # A shallow copy has the same parameters. Its names count less than those of the model in training.
+        for prefix, model in sorted(models(), key=lambda each: not each[1].training):
+            for identity, path in _own(model).items():
+                if paths.setdefault(identity, path) == path:
+                    found.setdefault(identity, prefix + path)
+                else:
+                    found[identity] = None
     except Exception as error:  # modules may do anything; a name must not stop training
         signals.let_through(error)
         return {}
@@ -120,14 +126,12 @@ def models() -> list[tuple[str, Any]]:
     return named
 
 
-def _own(model: Any, prefix: str) -> dict[int, str]:
+def _own(model: Any) -> dict[int, str]:
     own: dict[int, str] = {}
     for path, module in model.named_modules():
         for key, parameter in module._parameters.items():
             if parameter is not None:
-                own.setdefault(
-                    id(parameter), prefix + strip_wrappers(f"{path}.{key}" if path else key)
-                )
+                own.setdefault(id(parameter), strip_wrappers(f"{path}.{key}" if path else key))
     return own
 
 
@@ -148,8 +152,13 @@ def _models(built: dict[int, weakref.ref[Any]]) -> list[Any]:
     return [
         module
         for module in living
-        if id(module) not in inner and any(each.requires_grad for each in module.parameters())
+        if id(module) not in inner and any(map(_trains, module.parameters()))
     ]
+
+
+def _trains(parameter: Any) -> bool:
+    # Loops of StyleGAN freeze a model between its backward pass and its step.
+    return parameter.requires_grad or parameter.grad is not None
 
 
 def _kind(model: Any) -> str:

@@ -97,6 +97,28 @@ print(0)
     assert names[3:] == ["head.bias", "tail.weight", "tail.bias"]
 
 
+@pytest.mark.parametrize("made", ["copy.deepcopy(Net())", "pickle.loads(pickle.dumps(Net()))"])
+def test_a_copied_model_names_its_parameters(data_directory: Path, made: str) -> None:
+    """A copied or unpickled model names its parameters, even if it is frozen between backward pass and step.
+
+    A shallow copy takes no name away.
+    """
+    ran(f"""
+model = {made}
+shallow = copy.copy(model).eval()
+scaler, optimizer = GradScaler("cpu"), torch.optim.SGD(model.parameters(), lr=0.1)
+for update in range(2):
+    model.requires_grad_(True)
+    scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+    model.requires_grad_(False)
+    scaler.step(optimizer)
+    scaler.update()
+print(0)
+""")
+    names = [parameter.name for parameter in recording(data_directory).header().parameters]
+    assert names == ["body.0.weight", "body.0.bias", "head.weight", "head.bias"]
+
+
 def test_modules_have_their_names_in_the_model(data_directory: Path) -> None:
     """Without a given model, the modules that were built are watched after a loss that was not finite."""
     ran("""
