@@ -234,7 +234,8 @@ def why_no_gradients(
         return None
     now, then = {id(parameter) for parameter in parameters}, set(held)
     if not any(parameter.requires_grad for parameter in parameters):
-        if any(of_model.values()):
+        # If they stepped before, the loop froze them, as a GAN's does with its discriminator.
+        if not steps and any(of_model.values()) and not now.isdisjoint(of_model):
             return _ADAPTED, _OF_TRAINED.format(constructor=constructor_of(optimizer))
         return (
             "All of them are frozen.",

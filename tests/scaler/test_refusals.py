@@ -58,11 +58,27 @@ def test_parameters_that_were_replaced_in_the_model(data_directory: Path) -> Non
 
 
 def test_frozen_parameters(data_directory: Path) -> None:
-    """A lint says that all parameters of an optimizer are frozen."""
+    """A lint says that all parameters of an optimizer are frozen. No adapter froze those outside the model."""
     loop = Loop()
     loop.optimizer = SGD([torch.zeros(3)], lr=0.1)
     loop.backward()
-    assert "All of them are frozen." in refused(loop, data_directory).detail["explanation"]
+    explanation = refused(loop, data_directory).detail["explanation"]
+    assert "All of them are frozen." in explanation
+    assert "adapters" not in explanation
+
+
+def test_a_discriminator_that_is_still_frozen(data_directory: Path) -> None:
+    """For parameters that stepped before, such as a discriminator's, the lint says to unfreeze them."""
+    loop = Loop()
+    loop.backward()
+    loop.finish()
+    loop.model.requires_grad_(False)
+    loop.model.append(nn.Linear(1, 1))
+    loop.optimizer.zero_grad()
+    loop.backward()
+    detail = refused(loop, data_directory).detail
+    assert "adapters" not in detail["explanation"]
+    assert "parameter.requires_grad_(True)" in detail["fix"]
 
 
 @pytest.mark.parametrize("given", [True, False])
