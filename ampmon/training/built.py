@@ -96,20 +96,17 @@ def names() -> dict[int, str]:
     parameter at different places of two models has no name. Covers modules that `see_modules` or `ampmon run` has seen.
     Never raises.
     """
-    found: dict[int, str | None] = {}
-    paths: dict[int, str] = {}
+    found: dict[int, tuple[str, str]] = {}
     try:
         # A shallow copy has the same parameters. Its names count less than those of the model in training.
         for prefix, model in sorted(models(), key=lambda each: not each[1].training):
             for identity, path in _own(model).items():
-                if paths.setdefault(identity, path) == path:
-                    found.setdefault(identity, prefix + path)
-                else:
-                    found[identity] = None
+                if found.setdefault(identity, (path, prefix + path))[0] != path:
+                    found[identity] = ("", "")
     except Exception as error:  # modules may do anything; a name must not stop training
         signals.let_through(error)
         return {}
-    return {identity: name for identity, name in found.items() if name is not None}
+    return {identity: name for identity, (_, name) in found.items() if name}
 
 
 def models() -> list[tuple[str, Any]]:
@@ -149,16 +146,13 @@ def _models(built: dict[int, weakref.ref[Any]]) -> list[Any]:
     """The modules that no other one contains and that have something to train."""
     living = [module for reference in list(built.values()) if (module := reference()) is not None]
     inner = {id(child) for module in living for child in module._modules.values()}
+    # Loops of StyleGAN freeze a model between its backward pass and its step.
     return [
         module
         for module in living
-        if id(module) not in inner and any(map(_trains, module.parameters()))
+        if id(module) not in inner
+        and any(each.requires_grad or each.grad is not None for each in module.parameters())
     ]
-
-
-def _trains(parameter: Any) -> bool:
-    # Loops of StyleGAN freeze a model between its backward pass and its step.
-    return parameter.requires_grad or parameter.grad is not None
 
 
 def _kind(model: Any) -> str:
