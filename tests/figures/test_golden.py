@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,13 @@ def test_a_chart_is_as_its_golden_file_has_it(name: str, store: Store) -> None:
     """Each chart equals its golden file, with numbers compared to nine digits."""
     golden = json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
     assert plain(draw(store, name)) == golden
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_share_has_a_narrow_space_before_its_sign(name: str) -> None:
+    """No words have "5%", as Plotly's own format does in a hover box, and no tick has a space that may break."""
+    text = (GOLDEN / f"{name}.json").read_text(encoding="utf-8")
+    assert re.findall(r'\d%(?!\{)|"\d+ %"|"tickformat": "[^"]*%"', text) == []
 
 
 def test_there_is_a_golden_file_for_every_chart_and_no_other() -> None:

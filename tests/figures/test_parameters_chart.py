@@ -124,6 +124,10 @@ def test_rows_and_columns_stay_few(source: Source, view: View) -> None:
             ["G…0.weight", "D…0.weight", "r…0.weight"],
         ),
         (["att.q.weight", "att.q.bias", "a.bias"], ["q.weight", "q.bias", "a.bias"]),
+        (
+            [f"Sequential{row // 24 or ''}.{row // 12 % 2}.{row}" for row in range(48)],
+            ["l…0", "l…1", "1…0", "1…1"],
+        ),
     ],
 )
 def test_rows_are_labelled_by_block_where_there_is_no_room(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 
 import made_series as made
@@ -44,6 +45,13 @@ def test_a_bar_says_its_steps_and_its_share() -> None:
     (bars,) = made.traces(skips(made.source(series), View(width=1000)), type="bar")
     assert bars["width"] == 32
     assert bars["text"] == ["steps 0 – 31<br>3 of 32 steps skipped (9.4\u202f%)"]
+
+
+@pytest.mark.parametrize("skipped", [1, 2, 4, 7, 17, 20])
+def test_the_axis_has_few_numbers(skipped: int) -> None:
+    """The axis has two or three numbers: more would overlap beside the plot of a phone."""
+    series = made.updates([1.0] * 4000, skipped=set(range(skipped)))
+    assert len(skips(made.source(series), View())["layout"]["yaxis"]["tickvals"]) in (2, 3)
 
 
 @made.SOME

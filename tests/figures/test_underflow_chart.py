@@ -40,7 +40,7 @@ def test_the_lines_are_on_a_log_scale_with_none_on_the_floor() -> None:
     floor = axis["range"][0]
     assert np.isclose(lines["subnormal"][0], np.log10(25 / 95))
     assert set(lines["zero"]) == {floor}
-    assert axis["ticktext"][axis["tickvals"].index(floor)] == "0 %"
+    assert axis["ticktext"][axis["tickvals"].index(floor)] == "0\u202f%"
 
 
 def test_the_longest_label_has_room_in_the_margin() -> None:

@@ -105,7 +105,7 @@ def test_the_whole_chart_is_as_it_is_told() -> None:
     assert [shape["x0"] for shape in layout["shapes"]] == [10, 12, 4]
     assert layout["xaxis"]["range"] == [-8, 32]
     assert layout["xaxis"]["fixedrange"]
-    assert layout["yaxis"]["ticktext"][0] == "0 %"
+    assert layout["yaxis"]["ticktext"][0] == "0\u202f%"
 
 
 def test_without_a_choice_the_recommended_scale_is_shown() -> None:

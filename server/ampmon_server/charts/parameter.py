@@ -20,6 +20,7 @@ from ampmon_server.charts.parts.layout import (
     level,
     panel_label,
     powers_of_two,
+    share_ticks,
     ticks,
     x_axis,
     y_axis,
@@ -90,7 +91,7 @@ def parameter(window: Window) -> Figure | str:
     )
     norms = [f"norm {digits_of(each, 3)}" for each in columns.of("norm").tolist()]
     most = max(0.01, *(float(share.max()) for share in shares.values()))
-    across = {"tickformat": ".3~%", "nticks": 4, "range": [-0.02 * most, 1.08 * most]}
+    across = {**share_ticks(0.0, 1.08 * most), "range": [-0.02 * most, 1.08 * most]}
     return figure(
         [
             *_shares(columns, shares),

@@ -23,6 +23,7 @@ from ampmon_server.charts.parts.layout import (
     figure,
     hovered_x,
     level,
+    share_ticks,
     y_axis,
 )
 from ampmon_server.charts.parts.rows import LEVELS, ROWS_MAX, ParameterRows, rows_of
@@ -198,8 +199,9 @@ def _ticks(names: Sequence[str], labels: Sequence[str], height: int) -> dict[str
     # The last part of a name, "weight" for example, would say nothing alone.
     cut = [name for name, text in zip(names, texts, strict=True) if "." in name and "." not in text]
     if apart > 1 or cut:
-        rows = _blocks(names)
-        kept, texts = [], [_short(block_of(name)) for name in names]
+        rows, blocks = _blocks(names), [block_of(name) for name in names]
+        short = dict(zip(dict.fromkeys(blocks), _alike([*dict.fromkeys(blocks)]), strict=True))
+        kept, texts = [], [short[block] for block in blocks]
         for row in sorted(rows, key=lambda row: -rows[row]):
             if all(abs(row - other) >= apart for other in kept):
                 kept.append(row)
@@ -262,14 +264,14 @@ def _colours(z: Floats, statistic: Statistic) -> dict[str, Any]:
     """The colour axis, reversed if less is worse."""
     is_share, lower = statistic.unit == "share", statistic.lower_is_worse
     low, high = _limits(z[np.isfinite(z)], statistic)
-    ticks = ".3~%" if is_share else ".3~g"
+    ticks = share_ticks(low, high) if is_share else {"nticks": 4, "tickformat": ".3~g"}
     return {
         # A share of 0 has the background's colour; otherwise a map of zeros would look full.
         "colorscale": "role:shares" if is_share and not lower else "role:counts",
         "reversescale": lower,
         "cmin": low,
         "cmax": high,
-        "colorbar": colour_bar(statistic.label, nticks=4, tickformat=ticks),
+        "colorbar": colour_bar(statistic.label, **ticks),
     }
 
 

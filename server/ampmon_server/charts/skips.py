@@ -81,9 +81,9 @@ def rug(window: Window, **keys: Any) -> list[Trace]:
 
 
 def _count_ticks(top: int) -> dict[str, list[int]]:
-    """At most four whole numbers: multiples of 1, 2 or 5 times a power of ten."""
+    """At most three whole numbers, which fit a stacked chart: multiples of 1, 2 or 5 times a power of ten."""
     strides = (digit * 10**power for power in itertools.count() for digit in (1, 2, 5))
-    stride = next(stride for stride in strides if top // stride <= 3)
+    stride = next(stride for stride in strides if top // stride <= 2)
     return {"tickvals": list(range(0, top + 1, stride))}
 
 

@@ -204,7 +204,7 @@ def ticks(floor: float, top: float) -> dict[str, Any]:
     decades = np.arange(floor + 1, np.floor(top) + 1)
     stride = 2 if len(decades) > 4 else 1
     shown = decades[::-1][::stride][::-1].tolist()
-    return ticks_at({floor: "0 %", **{decade: percent(10.0**decade) for decade in shown}})
+    return ticks_at({floor: percent(0.0), **{decade: percent(10.0**decade) for decade in shown}})
 
 
 def _flushed(gone: Flushed, judged: JudgedGradients, floor: float) -> list[Trace]:

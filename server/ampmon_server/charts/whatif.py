@@ -106,7 +106,7 @@ def whatif(window: Window) -> Figure | str:
     marked = list(at.drawn())
     shares = curve(asked.gradient, asked.gone, FORMATS[asked.format])
     decades = range(int(FLOOR) + 1, 1)
-    shown = ticks({FLOOR: "0 %", **{decade: percent(10.0**decade) for decade in decades}})
+    shown = ticks({FLOOR: percent(0.0), **{decade: percent(10.0**decade) for decade in decades}})
     return figure(
         [trace for loss in LOSSES for trace in _traces(loss, shares, at.measured)],
         window,

@@ -18,6 +18,7 @@ from ampmon_server.charts.parts.source import Axis, View
 from ampmon_server.charts.parts.traces import Trace, shades
 from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.series import Floats
+from ampmon_server.model.words import percent
 
 
 Figure: TypeAlias = dict[str, Any]
@@ -257,6 +258,11 @@ def ticks(words: Mapping[Any, str]) -> dict[str, Any]:
     return {"tickvals": list(words), "ticktext": list(words.values())}
 
 
+def share_ticks(low: float, high: float) -> dict[str, Any]:
+    """Return the ticks of a linear axis of shares: Plotly's own format has no space before its %."""
+    return ticks({each: percent(each) for each in _round_ticks(low, high, 3)})
+
+
 def _log_ticks(low: float, high: float, at_most: int) -> list[float]:
     """The ticks from 10^low to 10^high: 1, 2 and 5 of each decade, or fewer if those are too many."""
     found: list[float] = []
@@ -272,12 +278,12 @@ def _log_ticks(low: float, high: float, at_most: int) -> list[float]:
     return found if len(found) >= 2 else _round_ticks(10.0**low, 10.0**high)
 
 
-def _round_ticks(low: float, high: float) -> list[float]:
-    """The multiples of 1, 2 or 5 times a power of ten from ``low`` to ``high``, at least two of them."""
+def _round_ticks(low: float, high: float, at_least: int = 2) -> list[float]:
+    """The multiples of 1, 2 or 5 times a power of ten from ``low`` to ``high``, at least two or three of them."""
     size = 10.0 ** math.floor(math.log10(high - low))
     for step in (5 * size, 2 * size, size, size / 2):
         found = [each * step for each in range(math.ceil(low / step), math.floor(high / step) + 1)]
-        if len(found) >= 2:
+        if len(found) >= at_least:
             break
     return found
 
