@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import count
 
 from playwright.sync_api import expect
@@ -176,6 +177,18 @@ def test_a_dark_page_is_printed_in_the_light_theme(passer_by: Reader) -> None:
     passer_by.wait("the light theme", lambda: passer_by.ask(shown) == "light")
     passer_by.page.emulate_media(media="screen")
     passer_by.wait("the dark theme again", lambda: passer_by.ask(shown) == "dark")
+
+
+def test_a_printed_page_cuts_no_chart(passer_by: Reader) -> None:
+    """Charts keep the width of the window, at most that of the widest page. Paper is as wide, and has no bar."""
+    passer_by.size(2000)
+    passer_by.open()
+    width = passer_by.page.locator("main").evaluate("main => main.offsetWidth")
+    paper = passer_by.page.pdf(prefer_css_page_size=True)
+    sizes = re.findall(rb"MediaBox \[0 0 ([\d.]+)", paper)
+    assert {float(points) * 96 / 72 >= width for points in sizes} == {True}
+    passer_by.page.emulate_media(media="print")
+    expect(passer_by.page.locator(".bar")).to_be_hidden()
 
 
 def test_the_charts_of_a_dark_page_are_printed_in_the_light_theme(reader: Reader) -> None:

@@ -29,14 +29,17 @@ def test_long_names_make_no_view_wider_than_a_small_screen(reader: Reader) -> No
     assert faults(reader.page) == []
 
 
-def test_the_table_of_parameters_fits_a_tablet(reader: Reader) -> None:
-    """Held upright, a tablet shows every column of the parameters without scrolling sideways."""
+def test_the_table_of_parameters_fits_a_tablet_and_a_phone(reader: Reader) -> None:
+    """A tablet held upright shows every column without scrolling sideways, and a phone each name on one line."""
     run = PostedRun(reader.server)
     run.updates(3)
     reader.size(TABLET)
     reader.arrive(run)
     reader.wait("the parameters", lambda: reader.texts("[data-ledger=parameters] tbody tr"))
     assert faults(reader.page) == []
+    reader.size(390)
+    cells = "[...document.querySelectorAll('[data-ledger=parameters] td')]"
+    assert len(reader.ask(f"[...new Set({cells}.slice(1).map(cell => cell.offsetHeight))]")) == 1
 
 
 def test_a_phone_shows_the_legend_the_open_tab_and_a_lost_connection(own_reader: Reader) -> None:
