@@ -161,7 +161,7 @@ LINTS: dict[str, Lint] = {
     ),
     "scaler_made_anew": Lint(
         "warning",
-        "A third new scaler steps {optimizer}",
+        "A new scaler is created again and again: the third steps {optimizer}",
         "Each new scaler loses the scale and the growth tracker of the last one: it starts again at the initial "
         "scale, and skips steps again. If it lasts for fewer updates than `growth_interval`, its scale never grows.",
         "scaler = ampmon.GradScaler(device)  # once, before the first epoch",
@@ -231,7 +231,7 @@ LINTS: dict[str, Lint] = {
     ),
     "poisoned_state": Lint(
         "critical",
-        "{count} of the weights and optimizer states hold NaN or infinity",
+        "NaN or infinity in {count} of the weights and optimizer states",
         "Every gradient computed from them is NaN, so every step is skipped and the scale falls: changing the loss "
         "scale won't help. Resume from an earlier checkpoint.",
         "model.load_state_dict(torch.load(checkpoint))",

@@ -229,7 +229,7 @@ def test_skips_that_were_not_watched_count_as_those_that_were():
     finding = found(replace(run, skips=(seen, *before)))[0]
     assert (finding.rule, finding.parameters) == ("forward_overflow", ("norm",))
     assert finding.title.startswith(
-        "5 skips began in the forward pass, in module norm in 1 of 1 watched"
+        "5 skips began in the forward pass, 1 of 1 watched ones in module norm"
     )
 
 
@@ -330,7 +330,7 @@ def test_a_layer_that_is_always_first_is_named():
     (finding,) = found(run)
     assert (finding.rule, finding.parameters) == ("culprit_layer", (NAMES[1],))
     assert finding.severity == "warning"
-    assert finding.explanation.endswith(" Log each loss to tell: ampmon.log.")
+    assert finding.explanation.endswith(" To tell, log each loss with ampmon.log().")
 
 
 @pytest.mark.parametrize(("alone", "rule"), [(False, "low_scale"), (True, "culprit_layer")])
@@ -409,8 +409,8 @@ def test_where_an_overflow_began_is_said(origin, rule, cause):
     [
         ("aaaaa", "5 skips began in the forward pass, in module a:", ("a",)),
         ("aabaa", "5 skips began in the forward pass, 4 of them in module a:", ("a",)),
-        ("a....", "5 skips began in the forward pass, in module a in 1 of 1 watched:", ("a",)),
-        ("aab..", "5 skips began in the forward pass, in module a in 2 of 3 watched:", ("a",)),
+        ("a....", "5 skips began in the forward pass, 1 of 1 watched ones in module a:", ("a",)),
+        ("aab..", "5 skips began in the forward pass, 2 of 3 watched ones in module a:", ("a",)),
         ("abcda", "5 skips began in the forward pass, in 4 modules:", ()),
         (".....", "5 skips began in the forward pass:", ()),
     ],

@@ -33,7 +33,7 @@ EXPLANATION = (
 )
 PERIOD = " The skips are {period} steps apart, or a multiple: check what the training does every {period} steps."
 HEAVY = " If a loss is far larger in these steps, it is the cause, and another layer overflows after the fix."
-UNLOGGED = " Log each loss to tell: ampmon.log."
+UNLOGGED = " To tell, log each loss with ampmon.log()."
 RECURRING = 3
 MOST = 0.6
 """Least share of the skips in which not every parameter is a culprit."""

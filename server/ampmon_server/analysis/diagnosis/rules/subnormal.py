@@ -23,7 +23,7 @@ from ampmon_server.model.words import in_code, percent, power_of_two
 
 EXPLANATION = (
     "Below 2⁻¹⁴, fp16 numbers have fewer and fewer significand bits, and below 2⁻²⁴ they are 0. Subnormal values are "
-    "only a sign of the loss: most of it happens earlier in the backward pass, where it cannot be counted. {cost}"
+    "only a sign: most precision is lost earlier in the backward pass, where it cannot be counted. {cost}"
 )
 COSTS = "Estimated relative gradient error: {low} to {high}. Rounding to fp16 alone causes 0.06 %."
 HARMLESS = "The estimated gradient error is no larger than that of rounding to fp16."

@@ -32,7 +32,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     return Finding(
         rule="low_scale",
         severity="warning",
-        title=f"The scale is {power_of_two(scale)}, below {thresholds.low_scale:g}, "
+        title=f"The scale is now {power_of_two(scale)}, and has been below {thresholds.low_scale:g} "
         f"for {plural(last - first + 1, 'step')}",
         explanation=EXPLANATION,
         fix=FIX,
