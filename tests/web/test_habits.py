@@ -217,7 +217,9 @@ def test_a_table_that_is_refused_says_so_and_holds_up_no_other(reader: Reader) -
 
 
 def test_a_chart_is_saved_and_a_number_copied(reader: Reader, tmp_path: Path) -> None:
-    """A chart is saved as PNG, SVG and CSV files named after run and chart. Links and numbers are copied."""
+    """PNG, SVG and CSV are named after run and chart, and name the axis that a stacked chart leaves out. Links and numbers
+    are copied.
+    """
     run = PostedRun(reader.server, "a <b>run</b>")
     run.updates(20)
     reader.show(run)
@@ -236,6 +238,8 @@ def test_a_chart_is_saved_and_a_number_copied(reader: Reader, tmp_path: Path) ->
     }
     assert saved["png"].read_bytes().startswith(b"\x89PNG")
     assert "Loss scale" in saved["svg"].read_text("utf-8")
+    assert ">step</text>" in saved["svg"].read_text("utf-8")
+    assert saved["csv"].read_text("utf-8").startswith("series,step,")
     assert "loss scale,19,16,,65 536 = 2¹⁶" in saved["csv"].read_text("utf-8").replace(
         "\u202f", " "
     )

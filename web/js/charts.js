@@ -252,7 +252,7 @@ export class Charts {
     const stretch = start === null || stop === null ? [] : [x, start, stop - 1];
     const name = fileName([this.#name, panel.name, ...stretch], kind);
     try {
-      if (kind === "csv") downloadText(name, panel.figure ? csvOf(panel.figure) : "", "text/csv");
+      if (kind === "csv") downloadText(name, csvOf(await panel.whole()), "text/csv");
       else download(name, await panel.picture(kind, this.#name));
       toast(`Saved ${name}`);
     } catch (error) {

@@ -9,8 +9,6 @@ import { resolve } from "./roles.js";
 import { framed } from "./saving.js";
 import { get, wordsOf } from "./server.js";
 
-const MARGIN = "200px";
-
 /** @type {[Saved, string][]} */
 const SAVED = [
   ["png", "Save as PNG"],
@@ -34,7 +32,7 @@ export function onscreen(element, onCome) {
     seen.here = entries.at(-1)?.isIntersecting ?? before;
     if (seen.here && !before) onCome();
   };
-  const observer = new IntersectionObserver(look, { rootMargin: MARGIN });
+  const observer = new IntersectionObserver(look, { rootMargin: "200px" });
   observer.observe(element);
   return seen;
 }
@@ -219,12 +217,15 @@ export class Panel {
     await plot.show(this.plot, range);
   }
 
-  /** An image of the chart with its title, its caption and the run's name, as a data: URL.
-   * @type {(format: "png" | "svg", run: string) => Promise<string>} */
+  /** Its figure, with the axis and the legend that the stack leaves out. @returns {Promise<Figure>} */
+  async whole() {
+    if (this.figure && this.position === "alone") return this.figure;
+    return /** @type {Figure} */ (await get(this.#address.replace(/&position=\w+/, "")));
+  }
+
+  /** An image with its title, its caption and the run's name, as a data: URL. @type {(format: "png" | "svg", run: string) => Promise<string>} */
   async picture(format, run) {
-    if (!this.figure) throw new Error("it has not loaded yet");
-    const figure = framed(this.figure, run, "role:background", this.width);
-    return plot.picture(resolve(figure, roles()), format);
+    return plot.picture(resolve(framed(await this.whole(), run, "role:background", this.width), roles()), format);
   }
 
   close() {

@@ -4,10 +4,8 @@ import { urlOf } from "./server.js";
 
 const CONFIG = {
   displayModeBar: false,
-  displaylogo: false,
   showTips: false,
   // Plotly would otherwise offer to send the data to its makers.
-  showSendToCloud: false,
   plotlyServerURL: "",
   responsive: true,
   doubleClick: /** @type {const} */ (false),
