@@ -6,31 +6,39 @@ import { test } from "node:test";
 import { about, around, fromPlot, moved, toPlot, within } from "../../web/js/range.js";
 
 test("a drag over steps takes the steps within it", () => {
-  assert.deepEqual(fromPlot([9.6, 20.2], "step", 0), { start: 10, stop: 21 });
+  assert.deepEqual(fromPlot([9.6, 20.2], "step"), { start: 10, stop: 21 });
 });
 
 test("a range shown is the range asked for", () => {
   for (const range of [{ start: 0, stop: 1 }, { start: 100, stop: 4000 }]) {
-    assert.deepEqual(fromPlot(toPlot(range, "step", 0), "step", 0), range);
+    assert.deepEqual(fromPlot(toPlot(range, "step", 0), "step"), range);
   }
 });
 
 test("between the user's own steps a drag takes the whole steps around it, and all of their updates are shown", () => {
-  assert.deepEqual(fromPlot([3.2, 3.8], "user", 0), { start: 3, stop: 4 });
-  assert.deepEqual(fromPlot([-0.5, 2.25], "user", 0), { start: 0, stop: 3 });
-  assert.deepEqual(toPlot({ start: 3, stop: 4 }, "user", 0), [2.5, 4.5]);
+  assert.deepEqual(fromPlot([3.2, 3.8], "user"), { start: 3, stop: 4 });
+  assert.deepEqual(fromPlot([-0.5, 2.25], "user"), { start: 0, stop: 3 });
+  assert.deepEqual(toPlot({ start: 3, stop: 4 }, "user"), [2.5, 4.5]);
 });
 
-test("dates are by a clock of the zone, to the microsecond where Plotly has it", () => {
+test("dates are by the reader's clock, to the microsecond where Plotly has it", () => {
   const range = { start: 1_700_000_000_000_000, stop: 1_700_000_000_500_001 };
-  assert.deepEqual(fromPlot(["2023-11-14 22:13:20", "2023-11-14 22:13:20.5"], "time", 0), range);
-  assert.deepEqual(fromPlot(["2023-11-15 03:43:20", "2023-11-15 03:43:20.5"], "time", 330), range);
-  assert.equal(fromPlot(toPlot(range, "time", -210), "time", -210).start, range.start);
+  for (const [zone, low, high] of [
+    ["UTC", "2023-11-14 22:13:20", "2023-11-14 22:13:20.5"],
+    ["Asia/Kolkata", "2023-11-15 03:43:20", "2023-11-15 03:43:20.5"],
+    ["America/St_Johns", "2023-11-14 18:43:20", "2023-11-14 18:43:20.5"],
+  ]) {
+    process.env.TZ = zone;
+    assert.deepEqual(fromPlot([low, high], "time"), range);
+    assert.equal(fromPlot(toPlot(range, "time"), "time").start, range.start);
+    // Plotly leaves out a time of midnight.
+    assert.deepEqual(fromPlot(["2023-11-14", high], "time").start, 1000 * new Date(2023, 10, 14).getTime());
+  }
 });
 
 test("a drag never asks for nothing, nor for steps before the first", () => {
-  assert.deepEqual(fromPlot([3.2, 3.4], "step", 0), { start: 4, stop: 5 });
-  assert.deepEqual(fromPlot([-8, 2], "step", 0), { start: 0, stop: 3 });
+  assert.deepEqual(fromPlot([3.2, 3.4], "step"), { start: 4, stop: 5 });
+  assert.deepEqual(fromPlot([-8, 2], "step"), { start: 0, stop: 3 });
 });
 
 test("zooming keeps the middle, and moving keeps the length", () => {

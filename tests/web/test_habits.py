@@ -217,9 +217,7 @@ def test_a_table_that_is_refused_says_so_and_holds_up_no_other(reader: Reader) -
 
 
 def test_a_chart_is_saved_and_a_number_copied(reader: Reader, tmp_path: Path) -> None:
-    """PNG, SVG and CSV are named after run and chart, and name the axis that a stacked chart leaves out. Links and numbers
-    are copied.
-    """
+    """PNG, SVG and CSV are named after run and chart, and have the axis that the stack leaves out. Links are copied."""
     run = PostedRun(reader.server, "a <b>run</b>")
     run.updates(20)
     reader.show(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from shutil import copytree, rmtree
 from uuid import uuid4
@@ -285,15 +286,23 @@ def test_the_address_holds_the_view_by_the_readers_clock(reader: Reader) -> None
         "the zone",
         lambda: "(UTC+5:30)" in (reader.plot("underflow", "plot.layout.xaxis.title.text") or ""),
     )
-    low, high = (round(1000 * (end - 330 * 60_000)) for end in reader.range())
+    low, high = (round(1000 * end) for end in reader.range())
     assert low < run.started + 50 * 1_000_000
     assert high > run.started
+    shown = reader.plot("underflow", "plot._fullLayout.xaxis.range[0]")
+    there = timezone(timedelta(minutes=330))
+    assert shown[:16] == datetime.fromtimestamp(low / 1e6, there).strftime("%Y-%m-%d %H:%M")
     reader.page.get_by_label("Zoom in").press("Enter")
     reader.wait("half of it", lambda: "start=" in reader.ask("location.hash"))
     start = int(re.search(r"start=(\d+)", reader.ask("location.hash"))[1])
-    developer.detach()
     assert low < start < high
-    for _ in range(3):
+    reader.wait("its chart", lambda: round(1000 * reader.range()[0]) > low)
+    reader.drag(-50, 50, "underflow")
+    reader.wait("less", lambda: f"start={start}" not in reader.ask("location.hash"))
+    dragged = int(re.search(r"start=(\d+)", reader.ask("location.hash"))[1])
+    developer.detach()
+    assert start < dragged < high
+    for _ in range(4):
         reader.page.go_back()
     reader.wait("the stretch again", lambda: reader.range() == [9.5, 19.5])
 

@@ -6,7 +6,7 @@ import { DECLARED, h, mark, renderForm } from "./dom.js";
 import { zoneOf } from "./format.js";
 import { paced } from "./pace.js";
 import { Panel } from "./panel.js";
-import { asked, endOf, FOLLOWED, fromPlot, MINUTE_MS, moved, pauseWords, toPlot, within } from "./range.js";
+import { asked, endOf, FOLLOWED, fromPlot, moved, pauseWords, toPlot, within } from "./range.js";
 import { csvOf, fileName } from "./saving.js";
 import { Refused, SignedOut, wordsOf } from "./server.js";
 import { isWhole, toolbar } from "./toolbar.js";
@@ -95,7 +95,7 @@ export class Charts {
   /** The marked step in Plotly's units; null if there is none, or if the x axis has no place for it. */
   get #marked() {
     const { at, x } = this.view;
-    return at === null || x === "user" ? null : x === "time" ? at / 1000 + MINUTE_MS * this.#zone : at;
+    return at === null || x === "user" ? null : x === "time" ? at / 1000 : at;
   }
 
   /** A chart, created when first asked for, then refreshed and closed with the others.
@@ -207,7 +207,7 @@ export class Charts {
     const generation = this.#generation;
     const wanted = () => generation === this.#generation && !this.#held;
     const query = figureQuery(view, panel.choices);
-    if (this.#zone) query.set("zone", String(this.#zone));
+    if (this.#zone !== null) query.set("zone", String(this.#zone));
     if (panel.position !== "alone") query.set("position", panel.position);
     const address = `${this.at(panel.name)}${query}&width=${panel.width}`;
     const current = this.#pause !== null || (version !== null && version === panel.version);
@@ -217,7 +217,7 @@ export class Charts {
     if (panel.justAnswered(of)) return;
     try {
       await panel.refresh(address, of, version, wanted);
-      if (wanted() && panel.range && isWhole(this.view)) this.#drawn[view.x] = fromPlot(panel.range, view.x, this.#zone);
+      if (wanted() && panel.range && isWhole(this.view)) this.#drawn[view.x] = fromPlot(panel.range, view.x);
     } catch (error) {
       if (!wanted()) return;
       if (error instanceof Refused && panel.onRefused(error)) return panel.noteAnswer(of);
@@ -227,9 +227,9 @@ export class Charts {
     }
   }
 
-  /** The reader's time zone at the time shown, in minutes east of UTC; 0 unless a single run is shown over time. */
+  /** The reader's time zone at the time shown, in minutes east of UTC; null unless a single run is shown over time. */
   get #zone() {
-    if (this.view.x !== "time" || !this.#follows) return 0;
+    if (this.view.x !== "time" || !this.#follows) return null;
     return zoneOf(this.view.start ?? this.#end?.time ?? null);
   }
 
@@ -269,14 +269,14 @@ export class Charts {
   /** @param {Panel} panel @param {PlotRange} range */
   zoom(panel, range) {
     // The chart of another axis stays until the answer arrives.
-    if (panel.axis === this.view.x) this.show(fromPlot(range, this.view.x, this.#zone));
+    if (panel.axis === this.view.x) this.show(fromPlot(range, this.view.x));
   }
 
   /** Show a range, or the whole run. @param {Span | null} range */
   show(range) {
     const { start, stop } = range ?? { start: null, stop: null };
     this.go({ ...this.view, start, stop, follow: null, at: range && this.view.at });
-    if (range) for (const panel of this.#panels) if (panel.visible && panel.axis === this.view.x) void panel.show(toPlot(range, this.view.x, this.#zone));
+    if (range) for (const panel of this.#panels) if (panel.visible && panel.axis === this.view.x) void panel.show(toPlot(range, this.view.x));
   }
 
   /** @type {(name: string, value: string) => void} */

@@ -3,7 +3,6 @@
 import { duration, plural } from "./format.js";
 import { get } from "./server.js";
 
-export const MINUTE_MS = 60_000;
 /** The options for how many of the newest updates to follow. */
 export const FOLLOWED = [100, 1000, 10_000];
 /** Extra rows above and below the screen, for scrolling. */
@@ -11,19 +10,18 @@ const SPARE = 8;
 /** Updates (or microseconds) shown around a step, if the whole run was shown before. */
 const ABOUT = { step: 50, time: 10_000_000 };
 
-/** The range (stop excluded) that a plot shows. Its dates are `zone` minutes east of UTC.
- * @type {(shown: [number | string, number | string], axis: View["x"], zone: number) => Span} */
-export function fromPlot([low, high], axis, zone) {
-  const microseconds = (/** @type {number | string} */ date) => Math.round(1000 * (milliseconds(date) - MINUTE_MS * zone));
+/** The range (stop excluded) that a plot shows.
+ * @type {(shown: [number | string, number | string], axis: View["x"]) => Span} */
+export function fromPlot([low, high], axis) {
   if (axis === "time") return ordered(microseconds(low), microseconds(high) + 1);
   // Updates are between logged steps, so widen the range to the steps around the drag.
   if (axis === "user") return ordered(Math.floor(Number(low)), Math.ceil(Number(high)));
   return ordered(Math.ceil(Number(low)), Math.floor(Number(high)) + 1);
 }
 
-/** A range in Plotly's units. @type {(range: Span, axis: View["x"], zone: number) => [number, number]} */
-export function toPlot({ start, stop }, axis, zone) {
-  if (axis === "time") return [start / 1000 + MINUTE_MS * zone, stop / 1000 + MINUTE_MS * zone];
+/** A range in Plotly's units. @type {(range: Span, axis: View["x"]) => [number, number]} */
+export function toPlot({ start, stop }, axis) {
+  if (axis === "time") return [start / 1000, stop / 1000];
   return [start - 0.5, axis === "user" ? stop + 0.5 : stop - 0.5];
 }
 
@@ -62,8 +60,8 @@ function ordered(start, stop) {
   return { start: first, stop: Math.max(first + 1, stop) };
 }
 
-/** @param {number | string} date */
-const milliseconds = (date) => typeof date === "number" ? date : Date.parse(`${date.replace(" ", "T")}Z`);
+/** @param {number | string} date in ms, or as Plotly shows it by the reader's clock. A date alone would be UTC. */
+const microseconds = (date) => Math.round(1000 * (typeof date === "number" ? date : Date.parse(date.replace(/^[\d-]+$/, "$& 00:00").replace(" ", "T"))));
 
 /** @type {(run: {last_step: number | null, last_time: number | null, updates: number}) => End | null} */
 export function endOf({ last_step, last_time, updates }) {

@@ -21,8 +21,7 @@ export function fileName(parts, ending) {
 export function csvOf({ data, layout }) {
   const axis = layout.xaxis;
   const dated = axis?.type === "date";
-  const zone = layout.meta.zone ?? 0;
-  const rows = data.flatMap((trace) => rowsOf(trace, dated ? zone : null));
+  const rows = data.flatMap((trace) => rowsOf(trace, dated));
   return [["series", dated ? "time (UTC)" : (axis?.title?.text ?? "x"), "y", "value", "words"], ...rows].map((row) => row.map(cell).join(",") + "\r\n").join("");
 }
 
@@ -54,10 +53,10 @@ export function unpacked(values) {
   return Array.from({ length: numbers.length / across }, (_, row) => numbers.slice(row * across, (row + 1) * across));
 }
 
-/** @param {Trace} trace @param {number | null} zone minutes east of UTC if x are dates, else null */
-function rowsOf({ name, x, y, z, text }, zone) {
+/** @param {Trace} trace @param {boolean} dated whether x are dates */
+function rowsOf({ name, x, y, z, text }, dated) {
   const [across, up, words] = [unpacked(x), unpacked(y), unpacked(text)];
-  const at = (/** @type {number} */ index) => (zone === null ? across[index] : dateOf(across[index], zone));
+  const at = (/** @type {number} */ index) => (dated ? dateOf(across[index]) : across[index]);
   if (z === undefined) return across.map((_, index) => [name, at(index), up[index], "", words[index]]);
   return unpacked(z).flatMap((row, level) => {
     const said = unpacked(words[level]);
@@ -68,8 +67,8 @@ function rowsOf({ name, x, y, z, text }, zone) {
 /** @param {unknown} value of a heatmap's cell @param {unknown} words */
 const measured = (value, words) => words && Math.abs(Number(value)) === FAR ? "" : value;
 
-/** @param {unknown} x in ms since the epoch, plus the zone @param {number} zone */
-const dateOf = (x, zone) => typeof x === "number" && Number.isFinite(x) ? new Date(x - 60_000 * zone).toISOString() : x;
+/** @param {unknown} x in ms since the epoch */
+const dateOf = (x) => typeof x === "number" && Number.isFinite(x) ? new Date(x).toISOString() : x;
 
 /** @param {unknown} value */
 function cell(value) {

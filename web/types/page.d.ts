@@ -217,8 +217,6 @@ interface Meta {
   choices?: Choice[];
   /** The choice that a click on each row makes, from top to bottom: its name and value. */
   opens?: [string, string][];
-  /** The time zone of its times in minutes east of UTC. Without it they are in UTC. */
-  zone?: number;
   /** A choice between whole numbers. */
   slider?: Choosable;
   /** The range of a number format, by exponents of the scaled gradient, and the counts of elements. */

@@ -130,7 +130,7 @@ def draw(
             for (_, run), drawn in zip(held, runs, strict=True)
         ]
     # Time since a start has no time zone.
-    return figure(runs, replace(view, zone=0))
+    return figure(runs, replace(view, zone=None))
 
 
 def compare(

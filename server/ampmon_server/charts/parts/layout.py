@@ -100,9 +100,7 @@ def figure(
     """
     view = window.view
     layout["shapes"] = [*shades(window), *layout.get("shapes", ())]
-    zone = {"zone": view.zone} if view.x == "time" and view.zone else {}
-    words = {"caption": caption, **meta, **zone}
-    layout = {"xaxis": x_axis(window), "meta": words, **layout}
+    layout = {"xaxis": x_axis(window), "meta": {"caption": caption, **meta}, **layout}
     if named is not None:
         top, layout["showlegend"] = _legend_top(named, view), bool(named)
     if view.narrow and "coloraxis" in layout:
@@ -157,7 +155,8 @@ def log2_scale(scales: Floats) -> Floats:
 
 def x_axis(window: Window) -> dict[str, Any]:
     view = window.view
-    along = f"time ({zone_name(view.zone)})" if view.x == "time" else AXES[view.x]
+    zone = "" if view.zone is None else f" {zone_name(view.zone)}"
+    along = f"time ({zone[1:]})" if view.x == "time" and zone else AXES[view.x]
     axis: dict[str, Any] = {
         **HAIRLINE_AXIS,
         "title": {"text": along, "standoff": 4},
@@ -177,7 +176,7 @@ def x_axis(window: Window) -> dict[str, Any]:
             "tickangle": 0,
             "nticks": max(1, min(TICKS, _room(view) // 80)),
             "range": [low - pad, high + pad],
-            "unifiedhovertitle": {"text": f"{hovered_x(window)} {zone_name(view.zone)}"},
+            "unifiedhovertitle": {"text": f"{hovered_x(window)}{zone}"},
         }
     # Half a step on each side; more on a long run, so that marks at its ends are not cut.
     pad = max(0.5, (window.high - window.low) / 400)

@@ -39,8 +39,8 @@ class View:
 
     x is the step, the time in us since the epoch, or the user's own step. A ``start`` or ``stop`` of None is the run's
     own end. ``width`` is the plot's width in pixels. ``format`` is the number format whose window is drawn over
-    exponents. ``y`` is the type of the axis of logged values. Other charts ignore both. ``zone`` is the time zone of
-    displayed times, in minutes east of UTC.
+    exponents. ``y`` is the type of the axis of logged values. Other charts ignore both. ``zone`` is the time zone that
+    the time axis names, in minutes east of UTC: the browser's, whose clock Plotly shows.
 
     ``position`` says whether a chart stands alone or in the page's stack. In the stack, a chart is lower and has no
     legend, and only the ``last`` one has an x axis. Charts of several runs draw logged values as medians of ``smooth``
@@ -53,7 +53,7 @@ class View:
     x: Axis = "step"
     format: Literal["fp16", "bf16", "e4m3", "e5m2"] = "fp16"
     y: Literal["linear", "log"] = "linear"
-    zone: int = 0
+    zone: int | None = None
     position: Position = "alone"
     smooth: int | None = None
 
@@ -75,11 +75,8 @@ class View:
         return self.start is None and self.stop is None
 
     def in_plot(self, x: Number) -> Number:
-        """Return x as Plotly takes it: steps unchanged, times in ms.
-
-        Plotly shows times as UTC, so times are shifted to the clock of the view's zone.
-        """
-        return x / 1000 + 60_000 * self.zone if self.x == "time" else x
+        """Return x as Plotly takes it: steps unchanged, times in ms, which it shows by the browser's clock."""
+        return x / 1000 if self.x == "time" else x
 
 
 @dataclass(frozen=True, slots=True)

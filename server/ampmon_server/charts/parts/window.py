@@ -181,7 +181,7 @@ class Window:
         return ends[:-1], right
 
     def plot(self, x: npt.NDArray[Any]) -> dict[str, str]:
-        """Encode x for Plotly: steps, or ms since the epoch in the view's zone."""
+        """Encode x for Plotly: steps, or ms since the epoch."""
         return typed(self.view.in_plot(x))
 
     def between(self, low: int, high: float) -> Window:

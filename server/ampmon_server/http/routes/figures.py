@@ -43,7 +43,7 @@ async def view_of(
     x: Literal["step", "time", "user"] = "step",
     format: Literal["fp16", "bf16", "e4m3", "e5m2"] = "fp16",
     y: Literal["linear", "log"] = "linear",
-    zone: Annotated[int, Query(ge=-1440, le=1440)] = 0,
+    zone: Annotated[int | None, Query(ge=-1440, le=1440)] = None,
     position: Literal["alone", "stacked", "last"] = "alone",
 ) -> View:
     if start is not None and stop is not None and stop <= start:
