@@ -42,6 +42,24 @@ def test_the_table_of_parameters_fits_a_tablet_and_a_phone(reader: Reader) -> No
     assert len(reader.ask(f"[...new Set({cells}.slice(1).map(cell => cell.offsetHeight))]")) == 1
 
 
+def test_the_outline_of_a_focused_run_is_whole(reader: Reader) -> None:
+    """At 200 % zoom a list has the rows of a phone, and the keyboard's place is outlined on all sides."""
+    run = PostedRun(
+        reader.server, "one scaler, two nets, with a rather long name", project="outline"
+    )
+    run.updates(2)
+    reader.size(390)
+    reader.open("#/?project=outline")
+    link = reader.page.locator(".named a").first
+    link.press("ArrowDown")
+    outside = """link => {
+        const {outlineOffset, outlineWidth} = getComputedStyle(link);
+        const [top, cell] = [link, link.closest("td")].map((one) => one.getBoundingClientRect().top);
+        return top - parseFloat(outlineOffset) - parseFloat(outlineWidth) - cell;
+    }"""
+    assert link.evaluate(outside) >= 0
+
+
 def test_a_phone_shows_the_legend_the_open_tab_and_a_lost_connection(own_reader: Reader) -> None:
     """The legend of three runs fits above the plot. The tab of a link is in sight. Words of trouble have a row."""
     reader = own_reader
