@@ -198,7 +198,7 @@ def test_the_band_reaches_to_the_largest_scale_that_holds() -> None:
     assert meta["caption"].endswith(
         " Headroom at the newest sample: 3.0 bits, room for 3 doublings before 65\u202f504."
     )
-    assert "room: 3.0 bits" in [label["text"] for label in figure["layout"]["annotations"]]
+    assert "headroom 3.0 bits" in [label["text"] for label in figure["layout"]["annotations"]]
 
 
 def test_a_sample_that_overflowed_leaves_no_room() -> None:

@@ -57,7 +57,7 @@ class Headroom:
         if not np.isfinite(bits):
             return []
         at = min(max(float(self.limit[self.judged.newest_column]), within[0]), within[1])
-        return [beside(at, f"room: {bits:.1f} bits", "scale", view)]
+        return [beside(at, f"headroom {bits:.1f} bits", "scale", view)]
 
     @property
     def caption(self) -> str:
