@@ -139,7 +139,7 @@ def test_time_is_drawn_as_dates() -> None:
 
 @pytest.mark.parametrize(("zone", "name"), [(0, "UTC"), (330, "UTC+5:30"), (-180, "UTC−3")])
 def test_the_axis_of_times_names_the_zone_that_is_asked_for(zone: int, name: str) -> None:
-    """A zone changes nothing but its name on the axis: Plotly itself shows times by the browser's clock."""
+    """A zone changes nothing but its name on the axis and in the meta data. The page moves the times to it."""
     source = made.source(made.updates([1.0] * 90)[[*range(40), *range(60, 90)]])  # with a gap
     for draw in FIGURES.values():
         unnamed, there = (draw(source, View(x="time", zone=each)) for each in (None, zone))
@@ -148,9 +148,10 @@ def test_the_axis_of_times_names_the_zone_that_is_asked_for(zone: int, name: str
         axis = there["layout"]["xaxis"]
         assert axis["title"]["text"] == f"time ({name})"
         assert axis["unifiedhovertitle"]["text"].endswith(f" {name}")
-        assert unnamed["layout"]["xaxis"]["title"]["text"] == "time"
+        assert unnamed["layout"]["xaxis"]["title"]["text"] == "local time"
         for key in ("title", "unifiedhovertitle"):
             axis[key] = unnamed["layout"]["xaxis"][key]
+        assert there["layout"]["meta"].pop("zone") == zone
         assert there == unnamed
 
 

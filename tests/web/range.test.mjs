@@ -21,19 +21,27 @@ test("between the user's own steps a drag takes the whole steps around it, and a
   assert.deepEqual(toPlot({ start: 3, stop: 4 }, "user"), [2.5, 4.5]);
 });
 
-test("dates are by the reader's clock, to the microsecond where Plotly has it", () => {
+test("dates are by a clock of the zone, wherever the browser is", () => {
   const range = { start: 1_700_000_000_000_000, stop: 1_700_000_000_500_001 };
-  for (const [zone, low, high] of [
-    ["UTC", "2023-11-14 22:13:20", "2023-11-14 22:13:20.5"],
-    ["Asia/Kolkata", "2023-11-15 03:43:20", "2023-11-15 03:43:20.5"],
-    ["America/St_Johns", "2023-11-14 18:43:20", "2023-11-14 18:43:20.5"],
-  ]) {
-    process.env.TZ = zone;
-    assert.deepEqual(fromPlot([low, high], "time"), range);
-    assert.equal(fromPlot(toPlot(range, "time"), "time").start, range.start);
-    // Plotly leaves out a time of midnight.
-    assert.deepEqual(fromPlot(["2023-11-14", high], "time").start, 1000 * new Date(2023, 10, 14).getTime());
+  for (const browser of ["UTC", "Asia/Kolkata", "America/St_Johns"]) {
+    process.env.TZ = browser;
+    for (const [zone, low, high, midnight] of [
+      [0, "2023-11-14 22:13:20", "2023-11-14 22:13:20.5", "2023-11-14T00:00Z"],
+      [330, "2023-11-15 03:43:20", "2023-11-15 03:43:20.5", "2023-11-14T00:00+05:30"],
+      [-210, "2023-11-14 18:43:20", "2023-11-14 18:43:20.5", "2023-11-14T00:00-03:30"],
+    ]) {
+      assert.deepEqual(fromPlot([low, high], "time", zone), range);
+      assert.equal(toPlot(range, "time", zone)[1], `${high.replace(" ", "T")}00Z`);
+      assert.deepEqual(fromPlot([1_700_000_000_000, 1_700_000_000_500], "time", zone), range);
+      // Plotly leaves out a time of midnight.
+      assert.equal(fromPlot(["2023-11-14", high], "time", zone).start, 1000 * Date.parse(midnight));
+    }
   }
+  assert.equal(fromPlot(["2023-11-14 22:13:20.1234", "2023-11-15"], "time", 0).start, range.start + 123_000);
+});
+
+test("the time since a start has no zone", () => {
+  assert.deepEqual(toPlot({ start: 0, stop: 5000 }, "time"), [0, 5]);
 });
 
 test("a drag never asks for nothing, nor for steps before the first", () => {

@@ -1,4 +1,4 @@
-// The theme's colours in the place of roles: the page's only edit of a figure.
+// The theme's colours in the place of roles.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";

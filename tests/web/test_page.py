@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 from shutil import copytree, rmtree
 from uuid import uuid4
 
+import pytest
 from playwright.sync_api import Request, expect
 
 from posted import PostedRun
@@ -286,17 +287,14 @@ def test_the_address_holds_the_view_by_the_readers_clock(reader: Reader) -> None
         "the zone",
         lambda: "(UTC+5:30)" in (reader.plot("underflow", "plot.layout.xaxis.title.text") or ""),
     )
-    low, high = (round(1000 * end) for end in reader.range())
+    low, high = (_time_at(end, "+05:30") for end in reader.range())
     assert low < run.started + 50 * 1_000_000
     assert high > run.started
-    shown = reader.plot("underflow", "plot._fullLayout.xaxis.range[0]")
-    there = timezone(timedelta(minutes=330))
-    assert shown[:16] == datetime.fromtimestamp(low / 1e6, there).strftime("%Y-%m-%d %H:%M")
     reader.page.get_by_label("Zoom in").press("Enter")
     reader.wait("half of it", lambda: "start=" in reader.ask("location.hash"))
     start = int(re.search(r"start=(\d+)", reader.ask("location.hash"))[1])
     assert low < start < high
-    reader.wait("its chart", lambda: round(1000 * reader.range()[0]) > low)
+    reader.wait("its chart", lambda: _time_at(reader.range()[0], "+05:30") > low)
     reader.drag(-50, 50, "underflow")
     reader.wait("less", lambda: f"start={start}" not in reader.ask("location.hash"))
     dragged = int(re.search(r"start=(\d+)", reader.ask("location.hash"))[1])
@@ -305,6 +303,44 @@ def test_the_address_holds_the_view_by_the_readers_clock(reader: Reader) -> None
     for _ in range(4):
         reader.page.go_back()
     reader.wait("the stretch again", lambda: reader.range() == [9.5, 19.5])
+
+
+def _time_at(shown: str, zone: str) -> int:
+    """The time that a date of a chart stands for, in us since the epoch."""
+    return round(1e6 * datetime.fromisoformat(shown.removesuffix("Z") + zone).timestamp())
+
+
+def test_times_keep_one_zone_across_a_change_of_clocks(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The axis, the row above a chart and a drag agree about a skip in the hour that New York's clocks leave out."""
+    developer = reader.page.context.new_cdp_session(reader.page)
+    developer.send("Emulation.setTimezoneOverride", {"timezoneId": "America/New_York"})
+    skipped = round(1e6 * datetime(2026, 3, 8, 7, tzinfo=timezone.utc).timestamp())
+    monkeypatch.setattr("posted.SPACING_US", 600_000_000)
+    run = PostedRun(reader.server)
+    run.started = skipped - 20 * 600_000_000
+    run.updates(20)
+    run.updates(skipped=True)
+    run.updates(40)
+    reader.show(run, "?x=time")
+    reader.wait("the axis", lambda: reader.plot("skips", "plot.layout.meta.zone") == -240)
+    plot = reader.figure("skips").locator(".plot")
+    bar = "plot._fullLayout.xaxis.d2p(plot._fullData[0].x[0]) + plot._fullLayout.margin.l"
+    across = reader.plot("skips", bar)
+
+    def read() -> str:
+        plot.hover(position={"x": across, "y": 30})
+        return reader.text("[data-figure=skips] .readout")
+
+    reader.wait("the skip", lambda: "1 of 1 steps skipped" in read())
+    assert re.match(r"02:5\d:\d\d UTC−4", read())
+    off = across - reader.plot("skips", "plot.clientWidth / 2")
+    reader.drag(off - 20, off + 20, "skips")
+    reader.wait("the zoom", lambda: "start=" in reader.ask("location.hash"))
+    start, stop = map(int, re.findall(r"=(\d+)", reader.ask("location.hash")))
+    assert start < skipped < stop < start + 3600 * 10**6
+    developer.detach()
 
 
 def test_missing_data_is_said(reader: Reader) -> None:

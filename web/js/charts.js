@@ -207,7 +207,8 @@ export class Charts {
     const generation = this.#generation;
     const wanted = () => generation === this.#generation && !this.#held;
     const query = figureQuery(view, panel.choices);
-    if (this.#zone !== null) query.set("zone", String(this.#zone));
+    // The reader's zone at the time shown. Runs are compared over the time since their starts, which has none.
+    if (view.x === "time" && this.#follows) query.set("zone", String(zoneOf(view.start ?? this.#end?.time ?? null)));
     if (panel.position !== "alone") query.set("position", panel.position);
     const address = `${this.at(panel.name)}${query}&width=${panel.width}`;
     const current = this.#pause !== null || (version !== null && version === panel.version);
@@ -225,12 +226,6 @@ export class Charts {
       this.onTrouble();
       if (panel.blank && !(error instanceof SignedOut)) panel.fail("The server did not answer.");
     }
-  }
-
-  /** The reader's time zone at the time shown, in minutes east of UTC; null unless a single run is shown over time. */
-  get #zone() {
-    if (this.view.x !== "time" || !this.#follows) return null;
-    return zoneOf(this.view.start ?? this.#end?.time ?? null);
   }
 
   /** The view to request; null if the run's end must be known first. */
@@ -269,14 +264,13 @@ export class Charts {
   /** @param {Panel} panel @param {PlotRange} range */
   zoom(panel, range) {
     // The chart of another axis stays until the answer arrives.
-    if (panel.axis === this.view.x) this.show(fromPlot(range, this.view.x));
+    if (panel.axis === this.view.x) this.show(fromPlot(range, this.view.x, panel.figure?.layout.meta.zone));
   }
 
   /** Show a range, or the whole run. @param {Span | null} range */
   show(range) {
-    const { start, stop } = range ?? { start: null, stop: null };
-    this.go({ ...this.view, start, stop, follow: null, at: range && this.view.at });
-    if (range) for (const panel of this.#panels) if (panel.visible && panel.axis === this.view.x) void panel.show(toPlot(range, this.view.x));
+    this.go({ ...this.view, ...(range ?? { start: null, stop: null }), follow: null, at: range && this.view.at });
+    if (range) for (const panel of this.#panels) if (panel.visible && panel.axis === this.view.x) void panel.show(toPlot(range, this.view.x, panel.figure?.layout.meta.zone));
   }
 
   /** @type {(name: string, value: string) => void} */

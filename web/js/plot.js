@@ -1,5 +1,6 @@
 // Draws figures. The only module that uses Plotly, whose script is loaded when first needed.
 
+import { dateOf, unpacked } from "./saving.js";
 import { urlOf } from "./server.js";
 
 const CONFIG = {
@@ -48,9 +49,9 @@ export function draw(element, figure) {
   return queued(async (Plotly) => {
     // For a closed chart, Plotly's listener on the window would never be removed.
     if (!element.isConnected) return;
-    const { data, layout } = figure();
+    const { data, layout } = dated(figure());
     const before = isDrawn(element);
-    await withoutEvents(element, () => Plotly.react(element, /** @type {object[]} */ (data), /** @type {object} */ (layout), CONFIG));
+    await withoutEvents(element, () => Plotly.react(element, data, layout, CONFIG));
     if (!before) new ResizeObserver(() => fit(element, Plotly)).observe(element);
   });
 }
@@ -90,11 +91,20 @@ function queued(work) {
   return mine;
 }
 
+/** A figure with its times as dates. Plotly would show numbers by the browser's clock, which may change between two of them.
+ * @type {(figure: Figure) => {data: object[], layout: object}} */
+function dated({ data, layout }) {
+  const { xaxis, shapes = [], meta: { zone } } = layout;
+  if (zone === undefined) return { data, layout };
+  const at = (/** @type {unknown} */ x) => dateOf(Number(x), zone);
+  const placed = shapes.map((each) => (each.xref === "paper" ? each : { ...each, x0: at(each.x0), x1: at(each.x1) }));
+  return { data: data.map((trace) => ({ ...trace, x: unpacked(trace.x).map(at) })), layout: { ...layout, shapes: placed, xaxis: { ...xaxis, range: xaxis?.range?.map(at) } } };
+}
+
 /** A figure's image as a data: URL. @type {(figure: Figure, format: "png" | "svg") => Promise<string>} */
-export async function picture({ data, layout }, format) {
-  const Plotly = await load();
-  const { width = null, height } = layout;
-  return Plotly.toImage({ data: /** @type {object[]} */ (data), layout: /** @type {object} */ (layout) }, { format, width, height, scale: format === "png" ? 2 : 1 });
+export async function picture(figure, format) {
+  const { width = null, height } = figure.layout;
+  return (await load()).toImage(dated(figure), { format, width, height, scale: format === "png" ? 2 : 1 });
 }
 
 /** @param {HTMLElement} element */

@@ -1,6 +1,7 @@
 // Ranges of x and of rows: what a drag, a button, a growing run or a screen asks for. Pure, but for the search for skips.
 
 import { duration, plural } from "./format.js";
+import { dateOf } from "./saving.js";
 import { get } from "./server.js";
 
 /** The options for how many of the newest updates to follow. */
@@ -10,18 +11,18 @@ const SPARE = 8;
 /** Updates (or microseconds) shown around a step, if the whole run was shown before. */
 const ABOUT = { step: 50, time: 10_000_000 };
 
-/** The range (stop excluded) that a plot shows.
- * @type {(shown: [number | string, number | string], axis: View["x"]) => Span} */
-export function fromPlot([low, high], axis) {
-  if (axis === "time") return ordered(microseconds(low), microseconds(high) + 1);
+/** The range (stop excluded) that a plot shows. Its dates are `zone` minutes east of UTC.
+ * @type {(shown: PlotRange, axis: View["x"], zone?: number) => Span} */
+export function fromPlot([low, high], axis, zone = 0) {
+  if (axis === "time") return ordered(microseconds(low, zone), microseconds(high, zone) + 1);
   // Updates are between logged steps, so widen the range to the steps around the drag.
   if (axis === "user") return ordered(Math.floor(Number(low)), Math.ceil(Number(high)));
   return ordered(Math.ceil(Number(low)), Math.floor(Number(high)) + 1);
 }
 
-/** A range in Plotly's units. @type {(range: Span, axis: View["x"]) => [number, number]} */
-export function toPlot({ start, stop }, axis) {
-  if (axis === "time") return [start / 1000, stop / 1000];
+/** A range in Plotly's units: dates in the zone, without one the time since a start. @type {(range: Span, axis: View["x"], zone?: number) => PlotRange} */
+export function toPlot({ start, stop }, axis, zone) {
+  if (axis === "time") return zone === undefined ? [start / 1000, stop / 1000] : [dateOf(start / 1000, zone), dateOf(stop / 1000, zone)];
   return [start - 0.5, axis === "user" ? stop + 0.5 : stop - 0.5];
 }
 
@@ -60,8 +61,8 @@ function ordered(start, stop) {
   return { start: first, stop: Math.max(first + 1, stop) };
 }
 
-/** @param {number | string} date in ms, or as Plotly shows it by the reader's clock. A date alone would be UTC. */
-const microseconds = (date) => Math.round(1000 * (typeof date === "number" ? date : Date.parse(date.replace(/^[\d-]+$/, "$& 00:00").replace(" ", "T"))));
+/** @param {number | string} date in ms, or as Plotly has it in the zone, without its time at midnight @param {number} zone */
+const microseconds = (date, zone) => Math.round(1000 * (typeof date === "number" ? date : Date.parse(date.replace(/ (.*)/, "T$1Z")) - 60_000 * zone));
 
 /** @type {(run: {last_step: number | null, last_time: number | null, updates: number}) => End | null} */
 export function endOf({ last_step, last_time, updates }) {

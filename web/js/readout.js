@@ -1,7 +1,7 @@
 // The row above a chart, which shows what a hover box would: the values of all traces at one x. `readAt` is pure.
 
 import { h } from "./dom.js";
-import { count, elapsed, percent, raised, zoneOf } from "./format.js";
+import { count, elapsed, percent, raised } from "./format.js";
 import { unpacked } from "./saving.js";
 
 const MARK_PIXELS = 6;
@@ -31,9 +31,8 @@ export function readAt(figure, spot) {
 }
 
 /** A place along x in words, as the axis has them. @param {Figure} figure @param {number} x */
-export function placeWords({ layout }, x) {
-  const { unifiedhovertitle } = layout.xaxis ?? {};
-  return unifiedhovertitle ? filled(unifiedhovertitle.text, { x }) : "";
+export function placeWords({ layout: { meta, xaxis } }, x) {
+  return filled(xaxis?.unifiedhovertitle?.text ?? "", { x: x + 60_000 * (meta?.zone ?? 0) });
 }
 
 /** A trace's point at a spot: a bar or marker in reach, a step line's last point, or another line's nearest.
@@ -92,7 +91,7 @@ function filled(template, values) {
 function said(value, format) {
   if (typeof value !== "number" || format === "") return String(value ?? "");
   if (format === "|elapsed") return elapsed(value / 1000);
-  if (format.startsWith("|")) return new Date(value + 60_000 * zoneOf(1000 * value)).toISOString().slice(format === "|%X" ? 11 : 0, 19).replace("T", " ");
+  if (format.startsWith("|")) return new Date(value).toISOString().slice(format === "|%X" ? 11 : 0, 19).replace("T", " ");
   if (format.endsWith("%")) return percent(value);
   const digits = Number(/\.(\d+)/.exec(format)?.[1] ?? 0);
   if (format.endsWith("g")) return String(Number(value.toPrecision(digits)));

@@ -18,8 +18,7 @@ export function fileName(parts, ending) {
 }
 
 /** A row for each point: series, x, y, a heatmap's value, and the text. @param {Figure} figure */
-export function csvOf({ data, layout }) {
-  const axis = layout.xaxis;
+export function csvOf({ data, layout: { xaxis: axis } }) {
   const dated = axis?.type === "date";
   const rows = data.flatMap((trace) => rowsOf(trace, dated));
   return [["series", dated ? "time (UTC)" : (axis?.title?.text ?? "x"), "y", "value", "words"], ...rows].map((row) => row.map(cell).join(",") + "\r\n").join("");
@@ -56,7 +55,7 @@ export function unpacked(values) {
 /** @param {Trace} trace @param {boolean} dated whether x are dates */
 function rowsOf({ name, x, y, z, text }, dated) {
   const [across, up, words] = [unpacked(x), unpacked(y), unpacked(text)];
-  const at = (/** @type {number} */ index) => (dated ? dateOf(across[index]) : across[index]);
+  const at = (/** @type {number} */ index) => (dated ? dateOf(Number(across[index])) : across[index]);
   if (z === undefined) return across.map((_, index) => [name, at(index), up[index], "", words[index]]);
   return unpacked(z).flatMap((row, level) => {
     const said = unpacked(words[level]);
@@ -67,8 +66,8 @@ function rowsOf({ name, x, y, z, text }, dated) {
 /** @param {unknown} value of a heatmap's cell @param {unknown} words */
 const measured = (value, words) => words && Math.abs(Number(value)) === FAR ? "" : value;
 
-/** @param {unknown} x in ms since the epoch */
-const dateOf = (x) => typeof x === "number" && Number.isFinite(x) ? new Date(x).toISOString() : x;
+/** A date as Plotly takes it, which ignores the Z. @param {number} x in ms since the epoch @param {number} [zone] minutes east of UTC */
+export const dateOf = (x, zone = 0) => new Date(x + 60_000 * zone).toISOString();
 
 /** @param {unknown} value */
 function cell(value) {

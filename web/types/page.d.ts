@@ -217,6 +217,8 @@ interface Meta {
   choices?: Choice[];
   /** The choice that a click on each row makes, from top to bottom: its name and value. */
   opens?: [string, string][];
+  /** The time zone that its time axis names, in minutes east of UTC. */
+  zone?: number;
   /** A choice between whole numbers. */
   slider?: Choosable;
   /** The range of a number format, by exponents of the scaled gradient, and the counts of elements. */
@@ -259,6 +261,7 @@ interface Layout {
   meta: Meta;
   xaxis?: Axis;
   yaxis?: Axis;
+  shapes?: { xref?: string; x0: number; x1: number }[];
   height: number;
   width?: number;
   margin: { t: number; r: number; b: number };

@@ -36,7 +36,7 @@ DEAD = -128
 """log2 of the largest dead scale: from here down, 1/scale is not finite in fp32."""
 ENDLESS = 128
 """log2 of the first power of two that is too large for fp32."""
-AXES: Mapping[Axis, str] = {"step": "step", "time": "time", "user": "logged step"}
+AXES: Mapping[Axis, str] = {"step": "step", "time": "local time", "user": "logged step"}
 TICKS = 9
 DAY_US = 86_400_000_000
 HAIRLINE_AXIS: Mapping[str, Any] = {
@@ -101,6 +101,8 @@ def figure(
     view = window.view
     layout["shapes"] = [*shades(window), *layout.get("shapes", ())]
     layout = {"xaxis": x_axis(window), "meta": {"caption": caption, **meta}, **layout}
+    if view.zone is not None and layout["xaxis"].get("type") == "date":
+        layout["meta"] |= {"zone": view.zone}
     if named is not None:
         top, layout["showlegend"] = _legend_top(named, view), bool(named)
     if view.narrow and "coloraxis" in layout:
@@ -155,8 +157,8 @@ def log2_scale(scales: Floats) -> Floats:
 
 def x_axis(window: Window) -> dict[str, Any]:
     view = window.view
-    zone = "" if view.zone is None else f" {zone_name(view.zone)}"
-    along = f"time ({zone[1:]})" if view.x == "time" and zone else AXES[view.x]
+    zone = None if view.zone is None else zone_name(view.zone)
+    along = f"time ({zone})" if view.x == "time" and zone else AXES[view.x]
     axis: dict[str, Any] = {
         **HAIRLINE_AXIS,
         "title": {"text": along, "standoff": 4},
@@ -176,7 +178,7 @@ def x_axis(window: Window) -> dict[str, Any]:
             "tickangle": 0,
             "nticks": max(1, min(TICKS, _room(view) // 80)),
             "range": [low - pad, high + pad],
-            "unifiedhovertitle": {"text": f"{hovered_x(window)}{zone}"},
+            "unifiedhovertitle": {"text": f"{hovered_x(window)} {zone or ''}".rstrip()},
         }
     # Half a step on each side; more on a long run, so that marks at its ends are not cut.
     pad = max(0.5, (window.high - window.low) / 400)

@@ -40,7 +40,7 @@ class View:
     x is the step, the time in us since the epoch, or the user's own step. A ``start`` or ``stop`` of None is the run's
     own end. ``width`` is the plot's width in pixels. ``format`` is the number format whose window is drawn over
     exponents. ``y`` is the type of the axis of logged values. Other charts ignore both. ``zone`` is the time zone that
-    the time axis names, in minutes east of UTC: the browser's, whose clock Plotly shows.
+    the time axis names, in minutes east of UTC. The page moves times to it. Plotly itself shows the browser's clock.
 
     ``position`` says whether a chart stands alone or in the page's stack. In the stack, a chart is lower and has no
     legend, and only the ``last`` one has an x axis. Charts of several runs draw logged values as medians of ``smooth``
