@@ -280,7 +280,7 @@ def _log_ticks(low: float, high: float, at_most: int) -> list[float]:
 
 
 def _round_ticks(low: float, high: float, at_least: int = 2) -> list[float]:
-    """The multiples of 1, 2 or 5 times a power of ten from ``low`` to ``high``, at least two or three of them."""
+    """The multiples of 1, 2 or 5 times a power of ten from ``low`` to ``high``, as few as ``at_least`` allows."""
     size = 10.0 ** math.floor(math.log10(high - low))
     for step in (5 * size, 2 * size, size, size / 2):
         found = [each * step for each in range(math.ceil(low / step), math.floor(high / step) + 1)]
