@@ -10,15 +10,18 @@ import html
 import json
 import textwrap
 import time
-from collections.abc import Callable
+from base64 import b64decode
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
+import numpy as np
 import plotly.graph_objects as go
 
 from ampmon.system.plain import plain, plain_finding
@@ -230,7 +233,27 @@ def _drawn(
         fields["name"] = fields.pop("logged")
     document = msgspec.json.decode(server.get(f"/runs/{run_id}/figures/{name}", fields))
     roles = json.loads((assets.web_directory() / "roles.json").read_text("utf-8"))[theme]
-    return _titled(resolve(document, roles), roles)
+    return _titled(resolve(_dated(document), roles), roles)
+
+
+def _dated(figure: dict[str, Any]) -> dict[str, Any]:
+    """Move times to the zone that the axis names, as the page does. Plotly would show them by the browser's clock."""
+    layout = figure["layout"]
+    if "zone" not in layout["meta"]:
+        return figure
+    there = timezone(timedelta(minutes=layout["meta"]["zone"]))
+
+    def dates(times: Iterable[float]) -> list[str]:
+        return [datetime.fromtimestamp(each / 1000, there).isoformat() for each in times]
+
+    for trace in figure["data"]:
+        packed = trace["x"]
+        trace["x"] = dates(np.frombuffer(b64decode(packed["bdata"]), f"<{packed['dtype']}"))
+    for shape in layout["shapes"]:
+        if shape.get("xref") != "paper":
+            shape["x0"], shape["x1"] = dates([shape["x0"], shape["x1"]])
+    layout["xaxis"]["range"] = dates(layout["xaxis"]["range"])
+    return figure
 
 
 def _titled(document: dict[str, Any], roles: dict[str, Any]) -> go.Figure:

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,22 @@ def test_a_figure_is_the_pages(posted: PostedRun) -> None:
     assert drawn["layout"]["xaxis"]["range"] == told["layout"]["xaxis"]["range"]
     assert drawn["layout"]["paper_bgcolor"] == ROLES["dark"]["background"]
     assert drawn["layout"]["title"]["text"].startswith("<b>Loss scale</b><br>")
+
+
+@pytest.mark.parametrize("zone", [0, 330, -180])
+def test_times_are_of_the_zone_that_is_asked_for(posted: PostedRun, zone: int) -> None:
+    """Plotly would show numbers by the clock of whoever opens the notebook, under the name of the zone."""
+    asked = {"x": "time", "zone": zone, "data_dir": posted.server.directory}
+    there = timezone(timedelta(minutes=zone))
+    for name, figure in notebook.figures(posted.run_id.hex[:8], **asked).items():
+        axis = figure.layout.xaxis
+        if axis.type != "date":
+            continue
+        low, high = map(datetime.fromisoformat, axis.range)
+        times = [datetime.fromisoformat(each) for trace in figure.data for each in trace.x]
+        assert low <= min(times) <= max(times) <= high, name
+        assert {each.utcoffset() for each in times} == {there.utcoffset(None)}
+        assert abs(low.timestamp() - posted.started / 1e6) < 60
 
 
 def test_all_figures_of_a_directory_without_a_server(posted: PostedRun) -> None:
