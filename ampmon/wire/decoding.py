@@ -7,6 +7,7 @@ body cannot reach that limit, and is decoded at once in 0.7 times the time. Unkn
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -19,6 +20,8 @@ T = TypeVar("T")
 
 NODES_MAX = 4_000_000
 """The most nodes of a batch: parameters, modules, culprits and scalars with contents, and free-form values."""
+
+_is_printable = re.compile(wire.PRINTABLE).search
 
 _FREE: Mapping[type, str] = {wire.AttemptHeader: "config", wire.Event: "detail"}
 
@@ -100,6 +103,8 @@ def _at_once(whole: _Decoder[wire.Batch], body: bytes) -> wire.Batch | None:
     free = [each for each in (*batch.headers, *batch.records) if type(each) in _FREE]
     if any(_nodes(each) > wire.FREE_NODES_MAX for each in free):
         return None
+    if not _is_printable("".join(_names(batch.records))):
+        return None
     return batch if batch.schema_version == wire.SCHEMA_VERSION else None
 
 
@@ -126,6 +131,8 @@ class _Budget:
                 if len(raw) > wire.FREE_BYTES_MAX:
                     self._check_free(raw, f"{name}[{place}]")
                 message = decoder.decode(raw)
+                if isinstance(message, wire.Record):
+                    _check_names(message)
             except msgspec.ValidationError as error:
                 raise msgspec.ValidationError(_placed(str(error), f"{name}[{place}]")) from None
             nodes = _nodes(message)
@@ -143,6 +150,28 @@ class _Budget:
         for name in _FREE.values():
             if len(getattr(found, name)) > wire.FREE_BYTES_MAX:
                 raise TooLarge(f"{where}.{name}", f"more than {wire.FREE_BYTES_MAX} bytes")
+
+
+def _names(records: Iterable[wire.Record]) -> Mapping[str, str]:
+    """The names in records that msgspec does not check, each with a path in its record."""
+    names: dict[str, str] = {}
+    for record in records:
+        if type(record) is wire.Update:
+            for place, step in enumerate(record.optimizers):
+                if step.optimizer not in names:
+                    names[step.optimizer] = f"$.optimizers[{place}].optimizer"
+        elif type(record) is wire.Scalars:
+            for field in ("values", "kinds"):
+                names.update(dict.fromkeys(getattr(record, field), f"key` in `$.{field}"))
+        names[record.stream] = "$.stream"
+    return names
+
+
+def _check_names(record: wire.Record) -> None:
+    for name, path in _names([record]).items():
+        if not _is_printable(name):
+            what = f"Expected `str` matching regex {wire.PRINTABLE!r} - at `{path}`"
+            raise msgspec.ValidationError(what)
 
 
 def _placed(words: str, where: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -127,3 +128,32 @@ def test_a_small_batch_is_decoded_like_a_large_one(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(wire, "FREE_BYTES_MAX", 2**8)
     assert len(body) > 2**8
     assert decode_batch(body) == small
+
+
+UNPRINTABLE = "a\u202eb"
+NAMES: dict[str, tuple[int, dict[str, Any]]] = {
+    "`$.records[0].stream`": (0, {"stream": UNPRINTABLE}),
+    "`$.records[1].stream`": (1, {"stream": UNPRINTABLE}),
+    "`$.records[0].optimizers[1].optimizer`": (
+        0,
+        {"optimizers": [{"optimizer": name, "path": "plain"} for name in ("Adam", UNPRINTABLE)]},
+    ),
+    "`key` in `$.records[2].values`": (2, {"values": {"loss": 1.0, UNPRINTABLE: 1.0}}),
+    "`key` in `$.records[2].kinds`": (2, {"kinds": {UNPRINTABLE: "nan"}}),
+}
+
+
+@pytest.mark.parametrize("path", NAMES)
+@pytest.mark.parametrize("json", [False, True])
+def test_a_name_in_a_record_is_printable(
+    path: str, json: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name with a control character is refused with its path, in a small body and in a large one."""
+    place, fields = NAMES[path]
+    plain = document(lambda batch: batch["records"][place].update(fields))
+    body = (msgspec.json if json else msgspec.msgpack).encode(plain)
+    words = re.escape(f"Expected `str` matching regex {wire.PRINTABLE!r} - at {path}")
+    for bytes_max in (wire.FREE_BYTES_MAX, 2**8):
+        monkeypatch.setattr(wire, "FREE_BYTES_MAX", bytes_max)
+        with pytest.raises(msgspec.ValidationError, match=f"^{words}$"):
+            decode_batch(body, json=json)
