@@ -53,12 +53,12 @@ class _Group:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chosen:
-    """The ``columns`` [size, fields] of a cell's 8-byte words that a choice takes. The first field decides."""
+class _Decider:
+    """The columns of a cell's 8-byte words ``by`` which a choice is made."""
 
     reduce: np.ufunc
     kind: str
-    columns: Ints
+    by: slice
 
 
 _REDUCE: Mapping[str, np.ufunc] = {"add": np.add, "least": np.fmin, "greatest": np.fmax}
@@ -82,23 +82,26 @@ class Layout:
 
     dtype: np.dtype[Any] = field(init=False)
     _groups: Sequence[_Group] = field(init=False, repr=False)
-    _chosen: Sequence[_Chosen] = field(init=False, repr=False)
+    _deciders: Sequence[_Decider] = field(init=False, repr=False)
+    _decided: Ints = field(init=False, repr=False)
+    """For each of the last words of a cell, which of the columns of all deciders decides where it comes from."""
 
     def __post_init__(self) -> None:
         fields, groups = self._grouped()
-        chosen = []
-        at = groups[-1].stop
+        deciders, decided = [], [np.zeros(0, np.int64)]
+        at, places = groups[-1].stop, 0
         for choice in self.choices:
             kind, size = _pair(choice.kind)
             names = {choice.by: choice.kind, **choice.carries}
             fields += [_field(name, *_pair(each)) for name, each in names.items()]
             words = sum(_pair(each)[1] for each in names.values())
-            columns = at + np.arange(words).reshape(-1, size).T
-            chosen.append(_Chosen(_REDUCE[choice.most], kind, columns))
-            at += words
+            deciders.append(_Decider(_REDUCE[choice.most], kind, slice(at, at + size)))
+            decided.append(places + np.arange(words) % size)
+            at, places = at + words, places + size
         object.__setattr__(self, "dtype", np.dtype(fields))
         object.__setattr__(self, "_groups", groups)
-        object.__setattr__(self, "_chosen", chosen)
+        object.__setattr__(self, "_deciders", deciders)
+        object.__setattr__(self, "_decided", np.concatenate(decided))
 
     def merge(self, cells: Cells, starts: Ints) -> Cells:
         """Return cells [g], each merged from ``cells`` between one of ``starts`` [g] and the next. Always a copy.
@@ -111,29 +114,36 @@ class Layout:
             return self._merged(cells, starts)
 
     def _merged(self, cells: Cells, starts: Ints) -> Cells:
-        merged = np.empty(len(starts), self.dtype)
-        ends = np.append(starts[1:], len(cells)) - 1
-        words, into = {}, {}
-        for kind in (INT, FLOAT):
-            words[kind], into[kind] = _words(cells, kind), _words(merged, kind)
+        merged = picked(cells, starts)
+        ends = np.full(len(starts), len(cells) - 1)
+        ends[:-1] = starts[1:] - 1
+        words, into = _words(cells), _words(merged)
         for group in self._groups:
             columns = words[group.kind][:, group.start : group.stop]
-            if group.how == "first":
-                found = columns[starts]
-            elif group.how == "last":
-                found = columns[ends]
-            else:
-                found = _reduced(_REDUCE[group.how], columns, starts)
+            last = group.how == "last"
+            found = columns[ends] if last else _reduced(_REDUCE[group.how], columns, starts)
             into[group.kind][:, group.start : group.stop] = found
-        of = np.repeat(np.arange(len(starts)), ends - starts + 1)
-        for choice in self._chosen:
-            rows = _choose(choice, words[choice.kind], starts, of)
+        if self._deciders:
+            of = np.repeat(np.arange(len(starts)), ends - starts + 1)
+            rows, choices = self._chosen(words, starts, of), slice(-len(self._decided), None)
             # As integers, which copies floats bit by bit.
-            into[INT][:, choice.columns] = words[INT][rows[:, :, None], choice.columns]
+            into[INT][:, choices] = np.take_along_axis(words[INT][:, choices], rows, axis=0)
         return merged
 
+    def _chosen(self, words: Mapping[str, npt.NDArray[Any]], starts: Ints, of: Ints) -> Ints:
+        """The rows that the choices take, [g, words]. ``of`` is the merged cell of each row [n]."""
+        worse = []
+        for decider in self._deciders:
+            values = words[decider.kind][:, decider.by]
+            best = decider.reduce.reduceat(values, starts, axis=0)
+            worse.append(values != best[of])
+        # If all values are NaN, any row will do: then the remainder is the first.
+        rows = np.arange(len(of))[:, None] + len(of) * np.concatenate(worse, axis=1)
+        first: Ints = np.minimum.reduceat(rows, starts, axis=0)[:, self._decided] % len(of)
+        return first
+
     def _grouped(self) -> tuple[list[tuple[Any, ...]], list[_Group]]:
-        """All fields outside ``choices``, and the groups of those that merge alike."""
+        """All fields outside ``choices``, and the groups of those that merge alike. Merged cells begin as the first."""
         fields: list[tuple[Any, ...]] = []
         groups: list[_Group] = []
         at = 0
@@ -143,7 +153,8 @@ class Layout:
                 alike = [each for each in named if each[1] == real]
                 stop = at + sum(size for _, _, size in alike)
                 fields += [_field(*each) for each in alike]
-                groups += [_Group(how, at, stop, real)] if alike else []
+                if alike and how != "first":
+                    groups.append(_Group(how, at, stop, real))
                 at = stop
         return fields, groups
 
@@ -159,16 +170,6 @@ def _reduced(reduce: np.ufunc, columns: npt.NDArray[Any], starts: Ints) -> npt.N
     return found
 
 
-def _choose(choice: _Chosen, words: npt.NDArray[Any], starts: Ints, of: Ints) -> Ints:
-    """The row chosen for each merged cell and place of the field, [g, size]. ``of`` is the merged cell of each row."""
-    values = words[:, choice.columns[:, 0]]
-    best = choice.reduce.reduceat(values, starts, axis=0)
-    rows = np.where(values == best[of], np.arange(len(words))[:, None], len(words))
-    first: Ints = np.minimum.reduceat(rows, starts, axis=0)
-    # If all values are NaN, any row will do.
-    return np.where(first < len(words), first, starts[:, None])
-
-
 def _pair(kind: Kind) -> tuple[str, int]:
     return (kind, 1) if isinstance(kind, str) else kind
 
@@ -177,9 +178,10 @@ def _field(name: str, kind: str, size: int) -> tuple[Any, ...]:
     return (name, kind) if size == 1 else (name, kind, (size,))
 
 
-def _words(cells: Cells, kind: str) -> npt.NDArray[Any]:
-    """The 8-byte words of cells, [n, words], as a view."""
-    return cells.view(kind).reshape(len(cells), cells.dtype.itemsize // 8)
+def _words(cells: Cells) -> dict[str, npt.NDArray[Any]]:
+    """The 8-byte words of cells, [n, words], as integers and as floats. Both are views."""
+    words = cells.view(INT).reshape(len(cells), -1)
+    return {INT: words, FLOAT: words.view(FLOAT)}
 
 
 def joined(parts: Sequence[Cells]) -> Cells:
@@ -214,4 +216,6 @@ def starts_of(keys: Ints) -> Ints:
     """Return the place where each run of equal ``keys`` [n] begins."""
     if not len(keys):
         return np.zeros(0, np.int64)
-    return np.append(0, np.flatnonzero(keys[1:] != keys[:-1]) + 1)
+    begins = np.ones(len(keys), bool)
+    np.not_equal(keys[1:], keys[:-1], out=begins[1:])
+    return np.flatnonzero(begins)
