@@ -176,13 +176,15 @@ class BatchWriter:
             newest = all(each.is_before(first) for each in before.sources)
             # Past every rank's last step no row is stored, so the usual batch reads none.
             held = Counts() if newest else self._counted(before, first, last)
+            tail = PAGES.tail(self.connection, stream.key, self.roster.tails)
             self._put(stream, rows, skipped)
             after = self.roster.scaler(stream.scaler)
             kept = rows[rows["step"] >= after.rows_from]
             counts = count_rows(kept) if newest else self._counted(after, first, last)
             # The difference, because other ranks and attempts may have some of these steps already.
             self.state.count(counts.minus(held))
-            updates.series(self.connection, after).refresh(first, last, before.edge)
+            known = (tail.rows, rows) if newest and len(after.sources) == 1 else ()
+            updates.series(self.connection, after, known).refresh(first, last, before.edge)
         self.roster.save(stream)
         self.state.last_step = max(self.state.last_step or 0, last)
 

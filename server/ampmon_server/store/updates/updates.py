@@ -7,7 +7,7 @@ when the page of their rows is no longer the newest. Readers roll up the newest 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -223,13 +223,24 @@ def agreed(connection: Connection, scaler: Scaler, rows: Rows) -> Rows:
 # -- cells -------------------------------------------------------------------------------------------------------------
 
 
-def series(connection: Connection, scaler: Scaler) -> WindowedSeries:
-    """A scaler's updates. The scaler must have a stream."""
+def series(connection: Connection, scaler: Scaler, known: Sequence[Rows] = ()) -> WindowedSeries:
+    """A scaler's updates. The scaler must have a stream.
+
+    ``known`` are all rows of its only stream from some step on, which are all that will be read.
+    """
+
+    def cells(first: int, last: int) -> Cells:
+        if not known:
+            return read_cells(connection, scaler, first, last)
+        rows = last_of_each_step(joined(known, ROWS))
+        start, stop = np.searchsorted(rows["step"], [first, last + 1])
+        return of_rows(rows[start:stop])
+
     return WindowedSeries(
         connection,
         UPDATES,
         (scaler.run_id, scaler.number),
-        partial(read_cells, connection, scaler),
+        cells,
         scaler.rows_from,
         scaler.edge,
         partial(next_step, connection, scaler),
