@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection, bindparam, select
 
 from ampmon import wire
@@ -87,8 +88,7 @@ class BatchWriter:
         new = rows.updates([update for _, update in placed])
         skipped = [
             row
-            for (place, update), is_skipped in zip(placed, new["skipped"].tolist(), strict=True)
-            if is_skipped
+            for place, update in (placed[at] for at in np.flatnonzero(new["skipped"]).tolist())
             for row in rows.skips(update, place, share.activations.get(place))
         ]
         stream, first, last = rows.stream, int(new["step"][0]), int(new["step"][-1])
@@ -313,6 +313,10 @@ def _near(
 ) -> Iterator[Sequence[tuple[int, wire.Update]]]:
     """Split updates, in order of ordinal, at gaps of more than `GAP_MAX` steps."""
     first = 0
+    # Ordinals rise, so most updates have no room for such a gap.
+    if placed and placed[-1][1].ordinal - placed[0][1].ordinal <= GAP_MAX:
+        yield placed
+        return
     for place, (_, update) in enumerate(placed[1:], 1):
         if update.ordinal - placed[place - 1][1].ordinal > GAP_MAX:
             yield placed[first:place]

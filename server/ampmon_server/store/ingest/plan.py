@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -92,14 +93,14 @@ class StreamBatch:
     """
 
     name: str
-    places: list[int] = field(default_factory=list)
-    records: list[wire.Record] = field(default_factory=list)
+    places: list[int]
+    records: list[wire.Record]
     statistics: dict[int, Statistics] = field(default_factory=dict)
     activations: dict[int, ModuleActivations] = field(default_factory=dict)
+    seqs: list[int] = field(init=False)
 
-    @property
-    def seqs(self) -> list[int]:
-        return [record.seq for record in self.records]
+    def __post_init__(self) -> None:
+        self.seqs = [record.seq for record in self.records]
 
     def at(self, indices: Sequence[int]) -> StreamBatch:
         """The records at ``indices``, in that order."""
@@ -115,14 +116,13 @@ class StreamBatch:
 def divide(batch: wire.Batch) -> dict[str, StreamBatch]:
     """Split the records of a batch by stream name. Raises BadBatch for an invalid record."""
     _check_headers(batch)
-    shares: dict[str, StreamBatch] = {}
-    for place, record in enumerate(batch.records):
-        share = shares.get(record.stream)
-        if share is None:
-            share = shares[record.stream] = StreamBatch(record.stream)
-        share.places.append(place)
-        share.records.append(record)
-    return {name: _checked(_ordered(share)) for name, share in shares.items()}
+    records, placed = batch.records, defaultdict[str, list[int]](list)
+    for place, record in enumerate(records):
+        placed[record.stream].append(place)
+    return {
+        name: _checked(_ordered(StreamBatch(name, places, [records[place] for place in places])))
+        for name, places in placed.items()
+    }
 
 
 def _ordered(share: StreamBatch) -> StreamBatch:
@@ -251,28 +251,26 @@ class RowMaker:
         return step
 
     def updates(self, updates: Sequence[wire.Update]) -> UpdateRows:
-        return np.fromiter(map(self._update, updates), ROWS, len(updates))
-
-    def _update(self, update: wire.Update) -> Row:
-        skipped = paths = 0
-        for optimizer in update.optimizers:
-            paths |= PATHS[optimizer.path]
-            skipped |= optimizer.skipped
-        return (
-            self.attempt.origin + update.ordinal,
-            self.attempt.number,
-            update.time,
-            update.scale + 0.0,  # turns -0.0 into 0.0
-            update.scale_after + 0.0,
-            update.growth_tracker,
-            EVENT_CODES[update.event],
-            skipped,
-            update.gradients is not None,
-            paths,
-            -1 if update.duration is None else round(update.duration * 1000),
-            round(update.cost * 1000),
-            -1 if update.memory_peak is None else update.memory_peak,
-        )
+        # A list for each field takes half the time of a tuple for each update.
+        rows = np.zeros(len(updates), ROWS)
+        rows["step"] = [each.ordinal for each in updates]
+        rows["step"] += self.attempt.origin
+        rows["attempt"] = self.attempt.number
+        rows["time"] = [each.time for each in updates]
+        rows["scale"] = [each.scale for each in updates]
+        rows["scale_after"] = [each.scale_after for each in updates]
+        for name in ("scale", "scale_after"):
+            rows[name] += 0.0  # turns -0.0 into 0.0
+        rows["growth_tracker"] = [each.growth_tracker for each in updates]
+        rows["event"] = [EVENT_CODES[each.event] for each in updates]
+        rows["skipped"], rows["paths"] = _outcomes(updates)
+        rows["sampled"] = [each.gradients is not None for each in updates]
+        durations = [-1.0 if each.duration is None else each.duration for each in updates]
+        rows["duration_ns"] = np.maximum(np.rint(np.multiply(durations, 1000)), -1)
+        rows["cost_ns"] = np.rint(np.multiply([each.cost for each in updates], 1000))
+        peaks = [-1 if each.memory_peak is None else each.memory_peak for each in updates]
+        rows["memory_peak"] = peaks
+        return rows
 
     def skips(
         self, update: wire.Update, place: int, activations: ModuleActivations | None
@@ -355,6 +353,19 @@ class RowMaker:
                 row = (step, self.attempt.number, record.time, known, -1 if user is None else user)
                 found.setdefault(name, []).append(row)
         return {name: _scalars(rows) for name, rows in found.items()}
+
+
+def _outcomes(updates: Sequence[wire.Update]) -> tuple[list[int], list[int]]:
+    """For each update, whether any optimizer skipped, and the bits of their paths."""
+    skipped, paths = [], []
+    for update in updates:
+        either = bits = 0
+        for optimizer in update.optimizers:
+            either |= optimizer.skipped
+            bits |= PATHS[optimizer.path]
+        skipped.append(either)
+        paths.append(bits)
+    return skipped, paths
 
 
 def _scalars(logged: Sequence[Row]) -> ScalarRows:
