@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
@@ -324,13 +323,18 @@ def _one(
     # Taken out, so that a rejected batch takes its changes of the cached state with it.
     remembered = runs.pop(batch.run_id, None) or memory.take(batch.run_id)
     now = engine.now_us()
+    outcome: Outcome
+    # Alone, a rejected batch rolls back the whole transaction. SQLAlchemy's own savepoint takes four times as long.
+    if not alone:
+        connection.exec_driver_sql("SAVEPOINT batch")
     try:
-        # Alone, a rejected batch rolls back the whole transaction, which saves the savepoint.
-        with nullcontext() if alone else connection.begin_nested():
-            receipt = ingest(connection, batch, now, sender, remembered)
+        outcome = ingest(connection, batch, now, sender, remembered)
+        runs[batch.run_id] = remembered
     except _REFUSALS as refusal:
         if alone:
             raise
-        return refusal
-    runs[batch.run_id] = remembered
-    return receipt
+        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT batch")
+        outcome = refusal
+    if not alone:
+        connection.exec_driver_sql("RELEASE SAVEPOINT batch")
+    return outcome
