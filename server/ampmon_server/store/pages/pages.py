@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -107,9 +108,8 @@ def last_of_each_step(rows: Rows) -> Rows:
 def by_page(rows: Rows) -> Iterator[tuple[int, Rows]]:
     """Split rows, given in order of step, by page number."""
     numbers = rows["step"] >> PAGE_BITS
-    starts = starts_of(numbers)
-    if len(rows):
-        yield from zip(numbers[starts].tolist(), np.split(rows, starts[1:]), strict=True)
+    for first, end in pairwise((*starts_of(numbers).tolist(), len(rows))):
+        yield int(numbers[first]), rows[first:end]
 
 
 class NewestPage(NamedTuple):
@@ -243,7 +243,8 @@ class PagedSeries:
 
 def _steps(rows: Rows) -> int:
     """Count the distinct steps of ordered rows."""
-    return len(starts_of(rows["step"]))
+    steps = rows["step"]
+    return min(len(steps), 1) + int(np.count_nonzero(steps[1:] != steps[:-1]))
 
 
 @lru_cache

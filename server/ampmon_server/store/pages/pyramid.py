@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -116,12 +117,11 @@ class Pyramid:
     def paged(self, cells: Cells, level: int) -> dict[int, Cells]:
         """Cells of ``level`` by page (bucket), without the pages that are not worth storing."""
         buckets = cells["first"] >> BITS * (level + 1)
-        starts = starts_of(buckets)
-        parts = np.split(cells, starts[1:]) if len(cells) else []
+        parts = pairwise((*starts_of(buckets).tolist(), len(cells)))
         return {
-            int(buckets[start]): part
-            for start, part in zip(starts, parts, strict=True)
-            if self.keeps(part, level)
+            int(buckets[first]): cells[first:end]
+            for first, end in parts
+            if self.keeps(cells[first:end], level)
         }
 
     def drop(self, connection: Connection, key: Key, level: int, buckets: set[int]) -> None:
