@@ -257,10 +257,8 @@ class RowMaker:
         rows["step"] += self.attempt.origin
         rows["attempt"] = self.attempt.number
         rows["time"] = [each.time for each in updates]
-        rows["scale"] = [each.scale for each in updates]
-        rows["scale_after"] = [each.scale_after for each in updates]
-        for name in ("scale", "scale_after"):
-            rows[name] += 0.0  # turns -0.0 into 0.0
+        rows["scale"] = np.add([each.scale for each in updates], 0.0)  # turns -0.0 into 0.0
+        rows["scale_after"] = np.add([each.scale_after for each in updates], 0.0)
         rows["growth_tracker"] = [each.growth_tracker for each in updates]
         rows["event"] = [EVENT_CODES[each.event] for each in updates]
         rows["skipped"], rows["paths"] = _outcomes(updates)
