@@ -98,12 +98,11 @@ def _at_once(whole: _Decoder[wire.Batch], body: bytes) -> wire.Batch | None:
     """The batch in a small body; None if anything is wrong with it, which decoding it part by part names."""
     try:
         batch = whole.decode(body)
+        _check_names(batch.records)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError):
         return None
     free = [each for each in (*batch.headers, *batch.records) if type(each) in _FREE]
     if any(_nodes(each) > wire.FREE_NODES_MAX for each in free):
-        return None
-    if not _is_printable("".join(_names(batch.records))):
         return None
     return batch if batch.schema_version == wire.SCHEMA_VERSION else None
 
@@ -132,7 +131,7 @@ class _Budget:
                     self._check_free(raw, f"{name}[{place}]")
                 message = decoder.decode(raw)
                 if isinstance(message, wire.Record):
-                    _check_names(message)
+                    _check_names([message])
             except msgspec.ValidationError as error:
                 raise msgspec.ValidationError(_placed(str(error), f"{name}[{place}]")) from None
             nodes = _nodes(message)
@@ -153,22 +152,24 @@ class _Budget:
 
 
 def _names(records: Iterable[wire.Record]) -> Mapping[str, str]:
-    """The names in records that msgspec does not check, each with a path in its record."""
+    """The names in records that msgspec does not check, each with its first path in its record."""
     names: dict[str, str] = {}
     for record in records:
+        names.setdefault(record.stream, "$.stream")
         if type(record) is wire.Update:
             for place, step in enumerate(record.optimizers):
                 if step.optimizer not in names:
                     names[step.optimizer] = f"$.optimizers[{place}].optimizer"
         elif type(record) is wire.Scalars:
             for field in ("values", "kinds"):
-                names.update(dict.fromkeys(getattr(record, field), f"key` in `$.{field}"))
-        names[record.stream] = "$.stream"
+                path = f"key` in `$.{field}"
+                for name in getattr(record, field):
+                    names.setdefault(name, path)
     return names
 
 
-def _check_names(record: wire.Record) -> None:
-    for name, path in _names([record]).items():
+def _check_names(records: Iterable[wire.Record]) -> None:
+    for name, path in _names(records).items():
         if not _is_printable(name):
             what = f"Expected `str` matching regex {wire.PRINTABLE!r} - at `{path}`"
             raise msgspec.ValidationError(what)

@@ -132,13 +132,19 @@ def test_a_small_batch_is_decoded_like_a_large_one(monkeypatch: pytest.MonkeyPat
 
 UNPRINTABLE = "a\u202eb"
 NAMES: dict[str, tuple[int, dict[str, Any]]] = {
-    "`$.records[0].stream`": (0, {"stream": UNPRINTABLE}),
+    "`$.records[0].stream`": (
+        0,
+        {"stream": UNPRINTABLE, "optimizers": [{"optimizer": UNPRINTABLE, "path": "plain"}]},
+    ),
     "`$.records[1].stream`": (1, {"stream": UNPRINTABLE}),
     "`$.records[0].optimizers[1].optimizer`": (
         0,
         {"optimizers": [{"optimizer": name, "path": "plain"} for name in ("Adam", UNPRINTABLE)]},
     ),
-    "`key` in `$.records[2].values`": (2, {"values": {"loss": 1.0, UNPRINTABLE: 1.0}}),
+    "`key` in `$.records[2].values`": (
+        2,
+        {"values": {"loss": 1.0, UNPRINTABLE: None}, "kinds": {UNPRINTABLE: "nan"}},
+    ),
     "`key` in `$.records[2].kinds`": (2, {"kinds": {UNPRINTABLE: "nan"}}),
 }
 
@@ -148,7 +154,7 @@ NAMES: dict[str, tuple[int, dict[str, Any]]] = {
 def test_a_name_in_a_record_is_printable(
     path: str, json: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name with a control character is refused with its path, in a small body and in a large one."""
+    """A name with a control character is refused with its first path, in a small body and in a large one."""
     place, fields = NAMES[path]
     plain = document(lambda batch: batch["records"][place].update(fields))
     body = (msgspec.json if json else msgspec.msgpack).encode(plain)
