@@ -313,10 +313,6 @@ def _near(
 ) -> Iterator[Sequence[tuple[int, wire.Update]]]:
     """Split updates, in order of ordinal, at gaps of more than `GAP_MAX` steps."""
     first = 0
-    # Ordinals rise, so most updates have no room for such a gap.
-    if placed and placed[-1][1].ordinal - placed[0][1].ordinal <= GAP_MAX:
-        yield placed
-        return
     for place, (_, update) in enumerate(placed[1:], 1):
         if update.ordinal - placed[place - 1][1].ordinal > GAP_MAX:
             yield placed[first:place]

@@ -107,11 +107,8 @@ class LedgerView:
     def _steps(self, share: StreamBatch, seqs: Sequence[int], within: ranges.Range) -> Steps | None:
         """The first and last step of the share's updates whose seq is ``within`` a range."""
         records = share.records[bisect_left(seqs, within[0]) : bisect_right(seqs, within[1])]
-        first = next((each.ordinal for each in records if type(each) is wire.Update), None)
-        last = next((each.ordinal for each in reversed(records) if type(each) is wire.Update), None)
-        if first is None or last is None:
-            return None
-        return self._origin + first, self._origin + last
+        ordinals = [each.ordinal for each in records if type(each) is wire.Update]
+        return (self._origin + ordinals[0], self._origin + ordinals[-1]) if ordinals else None
 
 
 def _merged(held: Mapping[ranges.Range, Steps | None]) -> dict[ranges.Range, Steps | None]:

@@ -251,14 +251,14 @@ class RowMaker:
         return step
 
     def updates(self, updates: Sequence[wire.Update]) -> UpdateRows:
-        # A list for each field takes half the time of a tuple for each update.
+        # Compared with a tuple for each update, 0.6 times the time for 1000 updates, 0.75 for 100, and 1.1 for 20.
         rows = np.zeros(len(updates), ROWS)
         rows["step"] = [each.ordinal for each in updates]
         rows["step"] += self.attempt.origin
         rows["attempt"] = self.attempt.number
         rows["time"] = [each.time for each in updates]
-        rows["scale"] = np.add([each.scale for each in updates], 0.0)  # turns -0.0 into 0.0
-        rows["scale_after"] = np.add([each.scale_after for each in updates], 0.0)
+        rows["scale"] = [each.scale + 0.0 for each in updates]  # turns -0.0 into 0.0
+        rows["scale_after"] = [each.scale_after + 0.0 for each in updates]
         rows["growth_tracker"] = [each.growth_tracker for each in updates]
         rows["event"] = [EVENT_CODES[each.event] for each in updates]
         rows["skipped"], rows["paths"] = _outcomes(updates)
