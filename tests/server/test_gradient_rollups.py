@@ -229,6 +229,17 @@ def test_a_run_may_be_resumed_with_another_layout(
     assert {each["layout"] for each in summary.streams} == {layouts[1]}
 
 
+def test_a_rank_whose_names_were_deleted_is_stored_before_its_first_shard(store: Store) -> None:
+    """Rank 1 sampled before rank 0 did, and after a resume as FSDP its first batch has no sample."""
+    run_id = uuid4()
+    for rank in (1, 0):
+        trainer = Trainer(run_id, rank, world_size=2)
+        store.ingest(trainer.batch(trainer.updates(5, sampled=[0])))
+    resumed = Trainer(run_id, 1, world_size=2, layout="sharded", resume_step=5)
+    store.ingest(resumed.batch(resumed.updates(300)))
+    assert store.parameter_series(run_id, stream=0).cells["first"].tolist() == [0]
+
+
 def test_a_rank_that_was_not_told_of_others_is_not_alone(store: Store) -> None:
     """Shards of all known ranks are summed, even if the lowest rank reports a world size of one."""
     run_id = uuid4()

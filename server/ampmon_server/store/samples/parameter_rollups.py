@@ -237,13 +237,12 @@ def note(connection: Connection, scaler: Scaler, stream: int, change: Change) ->
         return
     if change.begins:
         _drop_others(connection, scaler)
-    named = add_names(connection, source) if change.sampled else None
     changed = change.redone or change.sampled
     before = change.stream_edge
     if changed or source.edge > before:
         first, last = (change.first, change.last) if changed else (before, before)
-        named = named or stream_samples(connection, source)
-        named.series.refresh(first, last, before)
+        # Without a new sample, too: a rank's names were deleted if a lower one sampled before gradients were sharded.
+        add_names(connection, source).series.refresh(first, last, before)
 
 
 def _drop_others(connection: Connection, scaler: Scaler) -> None:
