@@ -19,7 +19,7 @@ from sqlalchemy.event import listen
 from ampmon import wire
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.settings import Settings
-from ampmon_server.store import Busy, ParameterPart, Store
+from ampmon_server.store import ParameterPart, Store, Unreadable
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.opening import url_of
@@ -248,7 +248,7 @@ def test_damage_at_the_start_of_a_block_is_refused(
         data = connection.scalar(select(gradient_blocks.c.data))
         damaged = before and before + data[len(before) :]
         connection.execute(update(gradient_blocks).values(data=damaged))
-    with pytest.raises(Busy, match="`ampmon db verify`"):
+    with pytest.raises(Unreadable, match="`ampmon db verify`"):
         store.parameter_series(trainer.run_id, part_of=lambda _: ParameterPart(range(2), fields))
 
 

@@ -23,7 +23,7 @@ from ampmon_server.cli import main
 from ampmon_server.http.app import create_app
 from ampmon_server.queries.distance import loss_of
 from ampmon_server.settings import Settings
-from ampmon_server.store import ANYONE, Busy, Receipt, Sender, Store
+from ampmon_server.store import ANYONE, Receipt, Sender, Store, Unreadable
 from ampmon_server.store.engine import engine
 from ampmon_server.store.schema.tables import runs
 from batches import Trainer
@@ -307,7 +307,7 @@ def test_a_damaged_run_keeps_no_other_from_being_stored(store: Store) -> None:
         connection.execute(text("UPDATE runs SET version = version + 1"))  # forget the cached page
     asked = [(each.batch(each.updates(2)), ANYONE) for each in (hit, other)]
     refused, receipt = store.ingest_together(asked)
-    assert isinstance(refused, Busy)
+    assert isinstance(refused, Unreadable)
     assert isinstance(receipt, Receipt)
     assert store.run(BEFORE)[0].updates == 2
 
@@ -339,3 +339,26 @@ def test_a_page_that_is_damaged_hides_no_other(
         assert "a page of rows is damaged" in hidden.text
         assert "`ampmon db verify` says where" in hidden.text
         assert client.get(f"{of_run}{rows}start=768&limit=10").json()["step"][0] == 768
+
+
+@pytest.mark.parametrize(
+    ("table", "path", "detail"),
+    [
+        ("UPDATE tokens SET scopes = '{'", "/api/v1/runs", "Cannot check the token"),
+        ("UPDATE alembic_version SET version_num = CAST(x'ff' AS TEXT)", "/readyz", "not answer"),
+    ],
+    ids=["token", "schema"],
+)
+def test_damage_outside_runs_is_a_503(
+    settings: Settings, store: Store, table: str, path: str, detail: str
+) -> None:
+    """A request that needs a damaged token or schema revision gets 503, never 500."""
+    store.close()
+    app = create_app(replace(settings, judging=False))
+    with TestClient(app, base_url=URL, raise_server_exceptions=False) as client:
+        secret, _ = app.state.service.tokens.new("one", "ada", ["read"])
+        with engine.writing(app.state.service.store._engine) as connection:
+            connection.execute(text(table))
+        answer = client.get(path, headers={"Authorization": f"Bearer {secret}"})
+    assert answer.status_code == 503
+    assert detail in answer.text

@@ -24,7 +24,7 @@ from ampmon_server.background.writer import QueueFull, Writer
 from ampmon_server.model.case import Case
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store.alerts.alerts import Judgement
-from ampmon_server.store.engine.errors import NotFound, StoreError, Unreadable
+from ampmon_server.store.engine.errors import Busy, NotFound, StoreError
 from ampmon_server.store.reading.alarms import AlertCalls
 
 
@@ -146,13 +146,12 @@ class DiagnosisWorker:
             wait = await self._judge(run_id)
         except NotFound:
             return
-        except Exception as error:
-            if isinstance(error, (StoreError, QueueFull)) and not isinstance(error, Unreadable):
-                wait = LATER_S
-            else:  # such as a damaged page: log it and go on
-                self._count(type(error).__name__, error)
-                self._spared[run_id] = self._clock() + SPARED_S
-                return
+        except (Busy, QueueFull):
+            wait = LATER_S
+        except Exception as error:  # such as a damaged page: log it and go on
+            self._count(type(error).__name__, error)
+            self._spared[run_id] = self._clock() + SPARED_S
+            return
         if wait is not None:
             self._due.setdefault(run_id, self._clock() + wait)
 

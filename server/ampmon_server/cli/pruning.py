@@ -13,7 +13,7 @@ from rich.progress import Progress, TaskID
 from ampmon_server.cli import CANNOT
 from ampmon_server.cli.database import settings_of
 from ampmon_server.cli.progress import progress
-from ampmon_server.store import Busy, Failures, Keep, PruneSize, PruneTask, Pruning, Unusable
+from ampmon_server.store import Failures, Keep, PruneSize, PruneTask, Pruning, StoreError
 
 
 REST = 1.0
@@ -46,7 +46,7 @@ def prune(arguments: argparse.Namespace) -> int:
             else:
                 more = "Nothing was removed yet: pass --yes to remove it"
                 print(more if sizes else "There is nothing to prune.")
-    except (Busy, Unusable) as problem:
+    except StoreError as problem:
         refusals.append(str(problem))
     if failures.runs:
         named = ", ".join(str(one.run_id) for one in failures.runs)

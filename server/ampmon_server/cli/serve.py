@@ -32,7 +32,7 @@ from ampmon_server.http.process import ServerProcess
 from ampmon_server.http.service import Service
 from ampmon_server.pages import assets
 from ampmon_server.settings import Settings
-from ampmon_server.store import Busy, Store
+from ampmon_server.store import Store, StoreError
 
 
 _log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ def _link(logins: Logins, place: str, *, open_browser: bool) -> Iterator[str]:
     try:
         yield f"{place}{LOGIN_PATH}?code={code}"
     finally:
-        with suppress(Busy):
+        with suppress(StoreError):
             logins.withdraw(code)
 
 

@@ -39,7 +39,15 @@ from ampmon_server.http.routes.bodies import BodyRefused
 from ampmon_server.http.service import NotAllowed, Service
 from ampmon_server.pages import documentation
 from ampmon_server.settings import Settings
-from ampmon_server.store import BadBatch, BadQuery, Busy, NameTaken, NotFound, UnknownHeader
+from ampmon_server.store import (
+    BadBatch,
+    BadQuery,
+    Busy,
+    NameTaken,
+    NotFound,
+    UnknownHeader,
+    Unreadable,
+)
 
 
 RETRY_AFTER_S = "1"
@@ -128,7 +136,7 @@ def _missing(request: Request) -> Response | None:
     return HTMLResponse(documentation.not_found(path), 404)
 
 
-async def _busy(request: Request, error: Exception) -> Response:
+async def _unavailable(request: Request, error: Exception) -> Response:
     detail = str(error) or "Too many requests are waiting to write."
     request.state.why = detail
     return problem(503, detail, headers={"Retry-After": RETRY_AFTER_S})
@@ -159,8 +167,7 @@ _ANSWERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, An
     **dict.fromkeys(
         (NotFound, NotAllowed, NameTaken, UnknownHeader, BadBatch, BadQuery, BodyRefused), _refused
     ),
-    Busy: _busy,
-    QueueFull: _busy,
+    **dict.fromkeys((Busy, Unreadable, QueueFull), _unavailable),
     TooManyAttempts: _too_many_attempts,
     RequestValidationError: _invalid,
     HTTPException: _http_error,

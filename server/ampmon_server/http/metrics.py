@@ -16,7 +16,7 @@ from prometheus_client import (
 )
 
 from ampmon_server.background.writer import QueueFull
-from ampmon_server.store.engine.errors import BadBatch, Busy, NotFound, UnknownHeader
+from ampmon_server.store.engine.errors import BadBatch, Busy, NotFound, UnknownHeader, Unreadable
 
 
 Reason = Literal[
@@ -41,6 +41,7 @@ _REASONS: dict[type[Exception], Reason] = {
     UnknownHeader: "header",
     NotFound: "not_found",
     Busy: "busy",
+    Unreadable: "busy",
     QueueFull: "line",
 }
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

@@ -30,7 +30,7 @@ from ampmon_server.http.auth.tokens import Logins, Sessions, Tokens
 from ampmon_server.http.certificate import Certificate
 from ampmon_server.http.metrics import Metrics, RejectedClients
 from ampmon_server.settings import Settings
-from ampmon_server.store import Advance, Belonging, Busy, NotFound, Store, Unusable
+from ampmon_server.store import Advance, Belonging, NotFound, Store, StoreError, Unusable
 
 
 Part = Literal["database", "schema", "bus"]
@@ -107,7 +107,9 @@ class Service:
             self.store.check()
             if self.last_write.failed:
                 database = "The last batch could not be written: see the log."
-        except Busy as error:
+        except Unusable as error:
+            schema = str(error)
+        except StoreError as error:
             _log.warning("Not ready: %s", error)  # only in the log: it may name host and user
             database, schema = (
                 "The database does not answer.",
@@ -115,8 +117,6 @@ class Service:
             )
             # The outage explains a failed write, and every look checks for an outage.
             self.last_write.note(failed=False)
-        except Unusable as error:
-            schema = str(error)
         return {"database": database, "schema": schema, "bus": self._bus_trouble()}
 
     def _bus_trouble(self) -> str | None:

@@ -19,6 +19,7 @@ from ampmon_server.store.engine.errors import (
     NotFound,
     StoreError,
     UnknownHeader,
+    Unreadable,
     Unusable,
 )
 from ampmon_server.store.engine.opening import upgrade
@@ -71,6 +72,7 @@ __all__ = [
     "Summary",
     "Token",
     "UnknownHeader",
+    "Unreadable",
     "Unusable",
     "Verification",
     "Wanted",

@@ -152,7 +152,7 @@ def _steps(
 class Store(AccessCalls, AlertCalls, Forwarding, PruneCalls):
     """A database with the current schema. Reads may come from any thread, writes from one thread at a time.
 
-    Every call may raise Busy. If the database is `shared`, several threads may write at once.
+    Every call may raise Busy and Unreadable. If the database is `shared`, several threads may write at once.
     """
 
     def __init__(self, database: Engine, exclusive: IO[bytes] | None) -> None:

@@ -33,7 +33,7 @@ from ampmon_server.http.auth.proxies import Proxies
 from ampmon_server.http.problems import problem
 from ampmon_server.http.service import Service
 from ampmon_server.settings import LOOPBACK, Settings
-from ampmon_server.store import Busy
+from ampmon_server.store import StoreError
 
 
 _HOST = re.compile(r"(?P<name>\[[^][/?#@]*\]|[^][:/?#@\\,\s]+)(:\d{0,5})?", re.ASCII)
@@ -118,7 +118,7 @@ class Guard:
             return None if scope["method"] == "GET" else _unless_own(scope, headers)
         try:
             return await self._unless_known(scope, headers, route)
-        except Busy as error:
+        except StoreError as error:
             scope.setdefault("state", {})["why"] = str(error)  # for the log
             detail = "Cannot check the token or session: the database is unavailable. Retry."
             return problem(503, detail, headers={"Retry-After": "1"})

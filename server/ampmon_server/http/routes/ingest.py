@@ -20,7 +20,7 @@ from ampmon_server.http.problems import refusals
 from ampmon_server.http.routes import bodies
 from ampmon_server.http.routes.bodies import BodyRefused, fault
 from ampmon_server.http.service import Service
-from ampmon_server.store import Advance, Busy, Outcome, Receipt, Sender
+from ampmon_server.store import Advance, Busy, Outcome, Receipt, Sender, Unreadable
 
 
 router = APIRouter(prefix="/api/v1")
@@ -82,7 +82,7 @@ async def ingest(request: Request) -> Response:
         service.metrics.refused(
             error.reason if isinstance(error, BodyRefused) else reason_of(error)
         )
-        if isinstance(error, Busy):
+        if isinstance(error, (Busy, Unreadable)):
             service.last_write.note(failed=True)
         raise
     service.metrics.took(len(batch.records), len(body))

@@ -19,7 +19,7 @@ from ampmon_server.http.auth.access import OWN, Caller, requires
 from ampmon_server.http.auth.tokens import KNOWN_S
 from ampmon_server.http.routes.parameters import RunIds
 from ampmon_server.http.service import CallerDependency, Service, ServiceDependency
-from ampmon_server.store import Advance, Busy, Store
+from ampmon_server.store import Advance, Store, StoreError
 
 
 router = APIRouter(prefix="/api/v1")
@@ -76,7 +76,7 @@ async def _is_known(service: Service, caller: Caller) -> bool:
     """Whether token and session are still valid. While the database does not answer, they count as valid."""
     try:
         return await service.callers.is_known(caller)
-    except Busy:
+    except StoreError:
         return True
 
 

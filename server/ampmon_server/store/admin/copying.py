@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from ampmon.spool.layout import sync_path
 from ampmon_server.settings import Settings
 from ampmon_server.store.engine import engine, sqlite
-from ampmon_server.store.engine.errors import Busy, Unusable
+from ampmon_server.store.engine.errors import StoreError, Unusable
 from ampmon_server.store.engine.opening import url_of
 from ampmon_server.store.schema import migrations
 
@@ -130,7 +130,7 @@ def _check(draft: Path, copy: Path) -> None:
     try:
         with engine.reading(database) as connection:
             schema = migrations.schema(connection)
-    except (Busy, DBAPIError) as error:
+    except (StoreError, DBAPIError) as error:
         raise Unusable(f"{copy} cannot be read: {error}") from None
     finally:
         database.dispose()

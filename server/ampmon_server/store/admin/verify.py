@@ -9,14 +9,13 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Column, Connection, Engine, Row, Table, delete, func, select, text
-from sqlalchemy.exc import DatabaseError
 
 from ampmon_server.settings import Settings
 from ampmon_server.store.admin import derived, prune, recorded
 from ampmon_server.store.admin.derived import DELETE, RESTORE, Defect
 from ampmon_server.store.admin.prune import DATA, Removal
 from ampmon_server.store.engine import engine, opening, postgresql
-from ampmon_server.store.engine.errors import Busy, Damaged, NotFound, Unreadable
+from ampmon_server.store.engine.errors import Damaged, NotFound, Unreadable
 from ampmon_server.store.engine.opening import Opened
 from ampmon_server.store.schema.tables import runs, streams
 from ampmon_server.store.streams import state as run_state
@@ -59,11 +58,9 @@ class Verification:
         try:
             with _reading(self._opened.engine) as connection:
                 return list(_integrity(connection))
-        except Busy as busy:
-            cause = busy.__cause__
-            if type(cause) is not DatabaseError:  # a damaged file raises no subclass of it
-                raise
-            return [Defect(self.database, str(cause.orig), RESTORE)]
+        except Unreadable as damage:
+            cause = damage.__cause__
+            return [Defect(self.database, str(getattr(cause, "orig", cause)), RESTORE)]
 
     def strays(self) -> list[Defect]:
         """Return rows that belong to no run, as defects. Raises Busy."""

@@ -58,7 +58,7 @@ def open_engine(url: URL) -> Engine:
 
 
 def reading(engine: Engine) -> AbstractContextManager[Connection]:
-    """Open one consistent snapshot of the database. Raises Busy if it cannot be read now."""
+    """Open one consistent snapshot of the database. Raises Busy if it cannot be read now, and Unreadable for damage."""
     return _transaction(engine, writes=False)
 
 
@@ -73,7 +73,7 @@ def writing(engine: Engine) -> AbstractContextManager[Connection]:
 @contextmanager
 def _transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
     of = _ENGINES[engine.dialect.name]
-    with _busy_as_such(engine), engine.connect() as opened:
+    with _as_store_errors(engine), engine.connect() as opened:
         of.confirm(engine)
         connection = opened.execution_options(**(of.WRITES if writes else of.READS))
         with connection.begin():
@@ -105,24 +105,24 @@ def write(
 
 
 @contextmanager
-def _busy_as_such(engine: Engine) -> Iterator[None]:
+def _as_store_errors(engine: Engine) -> Iterator[None]:
     of = _ENGINES[engine.dialect.name]
     try:
         yield
     # `fetch` bypasses SQLAlchemy's error handling. What clients send was decoded before.
     except (PoolTimeout, DBAPIError, sqlite3.DatabaseError, Damaged, *_UNDECODED) as error:
-        busy = _damage(of, error) or _busy(of, error)
-        if busy is None:
+        orig = getattr(error, "orig", None) or error
+        ours = _damage(of, orig) or _busy(of, orig, error)
+        if ours is None:
             raise
-        raise busy from error
+        raise ours from error
 
 
-def _damage(of: ModuleType, error: Exception) -> Busy | None:
-    orig = getattr(error, "orig", None) or error
-    if isinstance(error, Damaged):
-        return Unreadable(f"{error}{WHERE}")
-    if isinstance(error, _UNDECODED):
-        return Unreadable(f"Stored JSON is damaged ({error}){WHERE}")
+def _damage(of: ModuleType, orig: BaseException) -> Unreadable | None:
+    if isinstance(orig, Damaged):
+        return Unreadable(f"{orig}{WHERE}")
+    if isinstance(orig, _UNDECODED):
+        return Unreadable(f"Stored JSON is damaged ({orig}){WHERE}")
     if text := _TEXT.match(str(orig)):
         return Unreadable(f"Stored text is damaged ({text[1]} is not UTF-8){WHERE}")
     if of.is_damage(orig):
@@ -130,8 +130,7 @@ def _damage(of: ModuleType, error: Exception) -> Busy | None:
     return None
 
 
-def _busy(of: ModuleType, error: Exception) -> Busy | None:
-    orig = getattr(error, "orig", None) or error
+def _busy(of: ModuleType, orig: BaseException, error: Exception) -> Busy | None:
     if isinstance(error, PoolTimeout):
         return Busy("Every connection to the database is in use.")
     if of.is_conflict(orig):
@@ -153,7 +152,10 @@ def _line(error: BaseException) -> str:
 
 
 class Calls:
-    """Base of classes that have a database, for methods made by `reads` and `writes`. Every call may raise Busy."""
+    """Base of classes that have a database, for methods made by `reads` and `writes`.
+
+    Every call may raise Busy and Unreadable.
+    """
 
     _engine: Engine
 

@@ -7,8 +7,8 @@ StoreError
 ├── NotFound        no such run, stream or sample
 ├── NameTaken       a valid token already has that name
 ├── Busy            the database is locked or full: a retry may succeed later
-│   ├── Conflict    another transaction interfered: a retry may succeed at once
-│   └── Unreadable  stored data is damaged: other data may be readable
+│   └── Conflict    another transaction interfered: a retry may succeed at once
+├── Unreadable      stored data is damaged: other data may be readable
 └── Unusable        the database cannot be opened; says what to do
 """
 
@@ -62,7 +62,7 @@ class Conflict(Busy):
     """Two transactions conflicted, and this one was rolled back. The same call may succeed at once."""
 
 
-class Unreadable(Busy):
+class Unreadable(StoreError):
     """Stored data is damaged. The same call about other data may succeed."""
 
 

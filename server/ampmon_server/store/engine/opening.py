@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from ampmon.system import mounts, private
 from ampmon_server.settings import Settings
 from ampmon_server.store.engine import engine, postgresql, sqlite
-from ampmon_server.store.engine.errors import Busy, Unusable
+from ampmon_server.store.engine.errors import Busy, StoreError, Unreadable, Unusable
 from ampmon_server.store.schema import migrations
 from ampmon_server.store.schema.migrations import Schema
 
@@ -89,7 +89,7 @@ def open_to_read(settings: Settings, *, alone: bool = False) -> Opened:
     try:
         with engine.reading(opened.engine) as connection:
             stands = migrations.schema(connection)
-    except (Busy, DBAPIError) as error:
+    except (StoreError, DBAPIError) as error:
         opened.close()
         raise Unusable(_unreadable(error, url)) from error
     if stands.age != "current":
@@ -133,7 +133,7 @@ def _check_exists(url: URL) -> None:
 def _set_up(database: Engine, url: URL, *, alone: bool) -> Schema:
     try:
         return engine.write(database, lambda connection: _brought_up(connection, url, alone=alone))
-    except Busy as error:
+    except (Busy, Unreadable) as error:
         cause = error.__cause__
         if isinstance(cause, DBAPIError):
             raise Unusable(_refusal(cause, url)) from error
@@ -253,8 +253,8 @@ def _exclusively(url: URL) -> IO[bytes]:
     return held
 
 
-def _unreadable(error: Busy | DBAPIError, url: URL) -> str:
-    cause = error.__cause__ if isinstance(error, Busy) else error
+def _unreadable(error: StoreError | DBAPIError, url: URL) -> str:
+    cause = error.__cause__ if isinstance(error, StoreError) else error
     if not _is_sqlite(url) and isinstance(cause, DBAPIError):
         return postgresql.refusal(cause, url)
     return f"{_named(url)} cannot be used: {cause or error}"

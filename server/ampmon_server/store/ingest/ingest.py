@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine
 from ampmon import wire
 from ampmon_server.store.alerts import alerts
 from ampmon_server.store.engine import engine
-from ampmon_server.store.engine.errors import BadBatch, Busy, NotFound, UnknownHeader, Unreadable
+from ampmon_server.store.engine.errors import BadBatch, Busy, NotFound, UnknownHeader
 from ampmon_server.store.ingest.commit import BatchWriter
 from ampmon_server.store.ingest.ledger import LedgerView
 from ampmon_server.store.ingest.plan import StreamBatch, divide
@@ -278,10 +278,9 @@ def ingest_together(database: Engine, memory: Memory, asked: Sequence[Asked]) ->
     """
     try:
         return _together(database, memory, asked)
+    except Busy:  # all of them are refused, so to try each alone would only take longer
+        raise
     except Exception as error:
-        # The database refuses all of them, so to try each alone would only take longer.
-        if isinstance(error, Busy) and (len(asked) == 1 or not isinstance(error, Unreadable)):
-            raise
         if len(asked) == 1:
             return [error]
         # One of the batches cannot be stored. Store each alone, so that only its sender gets the error.
