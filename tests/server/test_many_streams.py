@@ -93,6 +93,33 @@ def test_runs_without_activations_are_not_searched_for_them(store: Store) -> Non
     assert taken[0] == taken[1]
 
 
+@pytest.mark.engines
+def test_ranks_that_take_the_same_samples_read_one_other(store: Store) -> None:
+    """A batch of the last of ten ranks that all sample takes as many statements as that of the last of three.
+
+    A sample that only the last rank took is counted too.
+    """
+    taken = []
+    for ranks in (3, 10):
+        run_id = uuid4()
+        trainers = [Trainer(run_id, rank, world_size=ranks) for rank in range(ranks)]
+        for trainer in trainers:
+            store.ingest(trainer.batch(trainer.updates(5, sampled=[2])))
+        *others, last = trainers
+        for trainer in others:
+            store.ingest(trainer.batch(trainer.updates(300, sampled=[9, 299])))
+        with statements(store._engine) as told:
+            store.ingest(last.batch(last.updates(300, sampled=[9, 299])))
+        taken.append(len(told))
+        assert store.run(run_id)[0].sampled_updates == 3
+        for trainer in trainers:
+            store.ingest(trainer.batch(trainer.updates(300, sampled=[4] * (trainer is last))))
+        assert store.run(run_id)[0].sampled_updates == 4
+        drawn = store.series(run_id).updates
+        assert (drawn["n"].sum(), drawn["sampled"].sum()) == (605, 4)
+    assert taken[0] == taken[1]
+
+
 READS: dict[str, Callable[[Store, UUID], object]] = {
     "updates": lambda store, run_id: store.updates(
         run_id, stream=None, start=0, stop=2**53, limit=100

@@ -206,20 +206,25 @@ class BatchWriter:
         rows = read_rows(self.connection, scaler, start=first, stop=last + 1)
         return count_rows(agreed(self.connection, scaler, rows))
 
-    @staticmethod
-    def _stood_for(stream: StreamSource, rows: Rows, before: Scaler) -> bool:
-        """Whether these rows change no cell: a lower rank has all of their steps, and they add no skip and no sample.
+    def _stood_for(self, stream: StreamSource, rows: Rows, before: Scaler) -> bool:
+        """Whether these rows change no cell: a lower rank has all of their steps and samples, and they add no skip.
 
         A repeated step may undo a skip, so all steps must be new to the stream.
         """
         first, last = int(rows["step"][0]), int(rows["step"][-1])
         if not stream.is_before(first) or rows["skipped"].any():
             return False
-        # Sharded ranks sample the same steps, so the lower rank's row says so already.
-        if rows["sampled"].any() and stream.layout != "sharded":
-            return False
         lower = (each for each in before.sources if each.rank < stream.rank)
-        return any(each.has_all(first, last) for each in lower)
+        whole = (each for each in lower if each.has_all(first, last))
+        taken = rows["step"][rows["sampled"] == 1]
+        # Sharded ranks sample the same steps, so the lower rank's row says so already.
+        if stream.layout == "sharded" or not len(taken):
+            return any(True for _ in whole)
+        sampling = next((each for each in whole if each.sampled), None)
+        if sampling is None:
+            return False
+        held = updates.read_at(self.connection, sampling, taken)
+        return int(held["sampled"].sum()) == len(taken)
 
     def _summarize(
         self, stream: StreamSource, new: Sequence[wire.Update], before: Scaler, held: int
