@@ -40,6 +40,7 @@ OVER_RUNS = {
     "store.runs.listing.read_groups": "what the list can be filtered by",
     "store.updates.sparklines._scalers": "the scales that the list draws",
     "store.updates.sparklines._pages": "the same",
+    "store.runs.runs.read_streams": "the streams of the runs that the list shows",
     "store.runs.runs.read_versions": "what a page that begins to listen is told of many runs",
     "store.forwarding.behind": "the runs that a destination lacks something of, by time of change",
     "store.streams.state._read": "what other server processes did: the cursor that is polled, and runs of notices",

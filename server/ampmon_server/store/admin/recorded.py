@@ -284,7 +284,7 @@ def _stream_totals(
 
 
 _JSON: dict[Table, tuple[str, ...]] = {
-    runs: ("tags", "streams", "findings"),
+    runs: ("tags", "findings"),
     attempts: ("versions", "config"),
     headers: ("settings",),
     skips: ("culprits",),

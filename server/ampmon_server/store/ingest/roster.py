@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 from uuid import UUID
 
-import orjson
 from sqlalchemy import Connection, Select, bindparam, func, select, update
 
 from ampmon import wire
@@ -31,13 +30,22 @@ from ampmon_server.store.streams.state import RunState
 
 
 STREAMS_MAX = 16_384
-"""The most streams of a run, on all ranks. The run's row lists them, and each batch reads and writes it."""
+"""The most streams of a run, on all ranks. A list of runs shows all of them."""
 
 _LOADED = select(*COLUMNS).where(streams.c.run_id == bindparam("of")).order_by(streams.c.stream)
 _MINE = _LOADED.where(
     streams.c.rank == bindparam("by"), streams.c.scaler.in_(bindparam("names", expanding=True))
 )
 _OTHERS = _LOADED.where(streams.c.rank != bindparam("by"), streams.c.scaler == bindparam("name"))
+_FIRST = (
+    select(streams.c.stream, streams.c.scaler)
+    .where(streams.c.run_id == bindparam("of"), streams.c.scaler != "")
+    .order_by(streams.c.stream)
+    .limit(1)
+)
+_NUMBERS = select(func.max(streams.c.stream), func.count(func.nullif(streams.c.scaler, ""))).where(
+    streams.c.run_id == bindparam("of")
+)
 _CHANGING = ("layout", "updates", "sampled", "first_step", "last_step")
 _SAVING = (
     update(streams).where(of_stream(streams)).values({name: bindparam(name) for name in _CHANGING})
@@ -72,6 +80,8 @@ class Remembered:
     attempts: dict[UUID, Attempt] = field(default_factory=dict)
     streams: dict[tuple[int, str], StreamSource] = field(default_factory=dict)
     """By rank and scaler."""
+    first: list[tuple[int, str]] = field(default_factory=list)
+    """The number and the name of the first scaler, if there is one."""
     complete: set[str] = field(default_factory=set)
     """The scalers whose streams are cached for all ranks."""
     headers: dict[tuple[int, int], Header] = field(default_factory=dict)
@@ -108,9 +118,8 @@ class Roster:
         self._connection = connection
         self._state = state
         self._attempt = attempt
-        self._listed: list[dict[str, object]] = orjson.loads(state.streams)
         self._streams, self._headers = remembered.streams, remembered.headers
-        self._complete = remembered.complete
+        self._first, self._complete = remembered.first, remembered.complete
         self.tails = remembered.tails
 
     def introduce(self, batch: wire.Batch, names: Iterable[str]) -> bool:
@@ -130,7 +139,7 @@ class Roster:
         if new:
             rows = [self._header_row(header) for header in new]
             insert_rows(self._connection, headers, rows, replace=True)
-            self._list(new)
+            self._apply(new)
         # The stream of the process itself has an empty name, and no header.
         for name in wanted - {*described, ""}:
             stream = self._streams.get((self._attempt.rank, name))
@@ -161,7 +170,18 @@ class Roster:
     @property
     def first_scaler(self) -> object:
         """Name of the scaler that the run's summary describes; None before there is one."""
-        return self._listed[0]["scaler"] if self._listed else None
+        return self._first_stream()[1]
+
+    def _first_stream(self) -> tuple[int, str] | tuple[None, None]:
+        """The number and the name of the first scaler."""
+        if not self._first:
+            self._first += fetch(self._connection, _FIRST, {"of": self._state.run_id})
+        return self._first[0] if self._first else (None, None)
+
+    def _numbers(self) -> tuple[int, int]:
+        """The next number of a stream, and how many streams have a scaler."""
+        last, scalers = self._connection.execute(_NUMBERS, {"of": self._state.run_id}).one()
+        return (0 if last is None else last + 1), scalers
 
     def save(self, stream: StreamSource) -> None:
         """Write back a stream's layout and counts."""
@@ -193,18 +213,16 @@ class Roster:
 
     def _create(self, layouts: Mapping[str, wire.Layout]) -> None:
         """Create those of this attempt's streams that do not exist, each with its layout."""
-        rank, table = self._attempt.rank, streams.c
+        rank = self._attempt.rank
         new = [name for name in layouts if (rank, name) not in self._streams]
         if not new:
             return
-        if len(self._listed) + len(new) > STREAMS_MAX:
-            raise BadBatch("headers", f"the run would have more than {STREAMS_MAX} streams")
         # No other batch gets the same number: this transaction holds the lock on the run's row.
-        last = self._connection.scalar(
-            select(func.max(table.stream)).where(table.run_id == self._state.run_id)
-        )
+        following, scalers = self._numbers()
+        if scalers + len(new) > STREAMS_MAX:
+            raise BadBatch("headers", f"the run would have more than {STREAMS_MAX} streams")
         rows = []
-        for number, name in enumerate(new, 0 if last is None else last + 1):
+        for number, name in enumerate(new, following):
             made = StreamSource(
                 self._state.run_id, number, rank, name, layouts[name], 0, 0, None, None
             )
@@ -253,28 +271,19 @@ class Roster:
             packed.modules,
         )
 
-    def _list(self, new: Sequence[wire.StreamHeader]) -> None:
-        """Update the run's row from new headers: its list of streams, and what they imply for the whole run."""
-        state, by_number = self._state, {entry["stream"]: entry for entry in self._listed}
+    def _apply(self, new: Sequence[wire.StreamHeader]) -> None:
+        """Update the run's row by what new headers imply for the whole run."""
+        state, (first, _) = self._state, self._first_stream()
         for header in new:
             stream = self.mine(header.stream)
             if header.layout == "sharded" != stream.layout:
                 # It stays so, although the samples of its other attempts are replicated.
                 stream.layout = header.layout
                 self.save(stream)
-            by_number[str(stream.number)] = {
-                "stream": str(stream.number),
-                "rank": stream.rank,
-                "scaler": stream.scaler,
-                "layout": header.layout,
-            }
-            state.exact = int(bool(state.exact) and _is_exact(header))
-        self._listed = sorted(by_number.values(), key=lambda entry: int(str(entry["stream"])))
-        state.streams = orjson.dumps(self._listed).decode()
-        state.disabled = int(len(self._listed) == 1 and not new[-1].enabled)
-        for header in new:
-            if str(self.mine(header.stream).number) == self._listed[0]["stream"]:
+            if stream.number == first:
                 state.parameters, state.budget = len(header.parameters), header.budget
+            state.exact = int(bool(state.exact) and _is_exact(header))
+        state.disabled = int(not new[-1].enabled and self._numbers()[1] == 1)
 
 
 def _is_exact(header: wire.StreamHeader) -> bool:

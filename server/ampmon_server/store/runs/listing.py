@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, and_, case, cast, func, or_, s
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import BadQuery
 from ampmon_server.store.engine.paging import Paged
-from ampmon_server.store.runs.runs import Status, Summary, summary
+from ampmon_server.store.runs.runs import Status, Summary, read_streams, summary
 from ampmon_server.store.schema.tables import key_text, runs
 from ampmon_server.store.streams.state import SUMMARY_COLUMNS
 
@@ -120,7 +120,8 @@ def read_page(
     following = None
     if len(ids) > limit and wanted.is_newest_first:
         following = f"{rows[-1].started}-{rows[-1].run_id.hex()}"
-    return ListedRuns([summary(row, now) for row in rows], following, total)
+    listed = read_streams(connection, list(shown))
+    return ListedRuns([summary(row, listed, now) for row in rows], following, total)
 
 
 def read_groups(

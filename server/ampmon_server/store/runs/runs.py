@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, bindparam, func, select, update
 
 from ampmon_server.model.words import scale_words
 from ampmon_server.store.alerts import mutes, outbox
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import KINDS
-from ampmon_server.store.schema.tables import attempts, headers, runs
+from ampmon_server.store.schema.tables import attempts, headers, runs, streams
 from ampmon_server.store.streams.state import Advance, find, move_on
 
 
@@ -93,7 +93,8 @@ class Edit:
 
 def read_one(connection: Connection, run_id: UUID) -> Summary:
     """Return the summary of a run. Raises NotFound."""
-    return summary(find(connection, run_id), now_us())
+    row = find(connection, run_id)
+    return summary(row, read_streams(connection, [row.run_id]), now_us())
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,37 @@ _AS_STORED = {field.name for field in fields(Summary)} & set(runs.c.keys())
 """Columns with the name of a summary's field. Some of their values are converted."""
 
 
-def summary(row: Row[Any], now: int) -> Summary:
+Listed = dict[bytes, dict[int, dict[str, Any]]]
+"""By run and number, what a summary says of the streams of scalers."""
+
+# A stream that was never sharded has one layout, so its headers are not read.
+_DESCRIBED = (headers.c.run_id == streams.c.run_id) & (headers.c.stream == streams.c.stream)
+_STREAMS = (
+    select(
+        streams.c.run_id,
+        streams.c.stream,
+        streams.c.rank,
+        streams.c.scaler,
+        func.coalesce(headers.c.layout, streams.c.layout),
+    )
+    .outerjoin(headers, _DESCRIBED & (streams.c.layout == "sharded"))
+    .where(streams.c.run_id.in_(bindparam("of", expanding=True)), streams.c.scaler != "")
+    .order_by(streams.c.stream, headers.c.attempt)
+)
+
+
+def read_streams(connection: Connection, run_ids: Sequence[bytes]) -> Listed:
+    """Return the streams of runs, in order of their numbers, each as its newest header describes it."""
+    found: Listed = {run_id: {} for run_id in run_ids}
+    for run_id, stream, rank, scaler, layout in connection.execute(_STREAMS, {"of": run_ids}):
+        entry = {"stream": str(stream), "rank": rank, "scaler": scaler, "layout": layout}
+        found[run_id][stream] = entry
+    return found
+
+
+def summary(row: Row[Any], streams_of: Listed, now: int) -> Summary:
     """Return the summary of a row with `SUMMARY_COLUMNS` at ``now``, in us since the epoch."""
-    listed = orjson.loads(row.streams)
+    listed = list(streams_of[row.run_id].values())
     scalers = len({entry["scaler"] for entry in listed})
     values = {name: getattr(row, name) for name in _AS_STORED}
     values.update(
@@ -286,7 +315,6 @@ def mark_deleted(connection: Connection, run_id: UUID) -> Advance:
             project="",
             owner="",
             tags="[]",
-            streams="[]",
             window_why=None,
             verdict=None,
             severity=None,

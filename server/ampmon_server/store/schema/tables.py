@@ -112,7 +112,6 @@ runs = Table(
     flag("disabled"),
     flag("exact"),
     *map(count, ("parameters", "ranks", "attempts")),
-    Column("streams", Text, nullable=False),
     Column("last_step", BigInteger),
     Column("last_time", BigInteger),
     real("scale"),

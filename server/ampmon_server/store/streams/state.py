@@ -50,7 +50,6 @@ class RunState:
     parameters: int = 0
     ranks: int = 0
     attempts: int = 0
-    streams: str = "[]"
     last_step: int | None = None
     last_time: int | None = None
     scale: float | None = None
