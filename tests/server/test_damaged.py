@@ -298,6 +298,29 @@ def test_a_damaged_run_hides_no_other_in_the_list(store: Store, table: str) -> N
     assert (hidden, whole) == ({BEFORE}, {HIT, BEFORE})
 
 
+@pytest.mark.parametrize("text_", ["'{'", "CAST(x'ff' AS TEXT)"], ids=["json", "utf-8"])
+@pytest.mark.parametrize("place", ["runs.tags", "runs.name", "runs.state", "streams.scaler"])
+def test_a_damaged_text_of_a_run_hides_no_other_in_the_list(
+    store: Store, place: str, text_: str
+) -> None:
+    """The list names a run that is damaged, and shows its numbers and the other runs as before."""
+    for run_id in (HIT, BEFORE):
+        trainer = Trainer(run_id)
+        store.ingest(trainer.batch(trainer.updates(30, skipped=[3])))
+    before = {UUID(each.run_id): each for each in store.runs().rows}
+    table, column = place.split(".")
+    with engine.writing(store._engine) as connection:
+        damage = text(f"UPDATE {table} SET {column} = {text_} WHERE run_id = :hit")
+        connection.execute(damage, {"hit": HIT.bytes})
+    listed = store.runs()
+    after = {UUID(each.run_id): each for each in listed.rows}
+    assert (listed.total, list(after)) == (2, list(before))
+    assert after[BEFORE] == before[BEFORE]
+    assert (after[HIT].updates, after[HIT].skipped) == (30, 1)
+    if "ff" in text_ or column == "tags":
+        assert after[HIT].name == "Unreadable; `ampmon db verify` says where"
+
+
 def test_a_damaged_run_keeps_no_other_from_being_stored(store: Store) -> None:
     """Of batches in one transaction, only those of a damaged run are rejected."""
     hit, other = Trainer(HIT), Trainer(BEFORE)

@@ -73,7 +73,7 @@ def writing(engine: Engine) -> AbstractContextManager[Connection]:
 @contextmanager
 def _transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
     of = _ENGINES[engine.dialect.name]
-    with _as_store_errors(engine), engine.connect() as opened:
+    with as_store_errors(engine), engine.connect() as opened:
         of.confirm(engine)
         connection = opened.execution_options(**(of.WRITES if writes else of.READS))
         with connection.begin():
@@ -105,7 +105,8 @@ def write(
 
 
 @contextmanager
-def _as_store_errors(engine: Engine) -> Iterator[None]:
+def as_store_errors(engine: Engine) -> Iterator[None]:
+    """Raise errors of the driver, and those of damaged data, as Busy and Unreadable."""
     of = _ENGINES[engine.dialect.name]
     try:
         yield

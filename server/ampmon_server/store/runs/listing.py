@@ -9,12 +9,26 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
+from uuid import UUID
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, and_, case, cast, func, or_, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    String,
+    and_,
+    case,
+    cast,
+    func,
+    literal,
+    null,
+    or_,
+    select,
+    tuple_,
+)
 
-from ampmon_server.store.engine.engine import now_us
-from ampmon_server.store.engine.errors import BadQuery
+from ampmon_server.store.engine.engine import WHERE, as_store_errors, now_us
+from ampmon_server.store.engine.errors import BadQuery, Unreadable
 from ampmon_server.store.engine.paging import Paged
 from ampmon_server.store.runs.runs import Status, Summary, read_streams, summary
 from ampmon_server.store.schema.tables import key_text, runs
@@ -114,14 +128,57 @@ def read_page(
     ids = [row[0] for row in found]
     if at_once and found:
         total = found[0][1]
-    shown = {run_id: place for place, run_id in enumerate(ids[:limit])}
-    rows = list(connection.execute(select(*SUMMARY_COLUMNS).where(table.run_id.in_(shown))))
-    rows.sort(key=lambda row: shown[row.run_id])
+    shown = ids[:limit]
+    rows = _readable(connection, shown, now)
+    if rows is None:
+        rows = [each for run_id in shown for each in _one(connection, run_id, now)]
     following = None
     if len(ids) > limit and wanted.is_newest_first:
-        following = f"{rows[-1].started}-{rows[-1].run_id.hex()}"
-    listed = read_streams(connection, list(shown))
-    return ListedRuns([summary(row, listed, now) for row in rows], following, total)
+        following = f"{rows[-1].started}-{UUID(rows[-1].run_id).hex}"
+    return ListedRuns(rows, following, total)
+
+
+_INSTEAD: dict[str, object] = {
+    "name": f"Unreadable{WHERE}",
+    "project": "",
+    "owner": "",
+    "tags": "[]",
+    "state": "running",
+    # The share of the monitor is unknown without the names of the scalers.
+    "duration_us": 0.0,
+}
+_UNREADABLE = select(
+    *(
+        literal(_INSTEAD[column.name]).label(column.name)
+        if column.name in _INSTEAD
+        else null().label(column.name)
+        if isinstance(column.type, String)
+        else column
+        for column in SUMMARY_COLUMNS
+    )
+)
+"""Selects the numbers of a run, and what to show instead of its texts."""
+
+
+def _one(connection: Connection, run_id: bytes, now: int) -> list[Summary]:
+    """The summary of a run; if its texts are damaged, its name says so."""
+    if (found := _readable(connection, [run_id], now)) is not None:
+        return found
+    row = connection.execute(_UNREADABLE.where(runs.c.run_id == run_id)).one()
+    return [summary(row, {run_id: {}}, now)]
+
+
+def _readable(connection: Connection, run_ids: Collection[bytes], now: int) -> list[Summary] | None:
+    """The summaries of runs, in this order; None if any is damaged."""
+    statement = select(*SUMMARY_COLUMNS).where(runs.c.run_id.in_(run_ids))
+    try:
+        # The savepoint, because PostgreSQL rejects all statements after one that failed.
+        with as_store_errors(connection.engine), connection.begin_nested():
+            rows = {row.run_id: row for row in connection.execute(statement)}
+            listed = read_streams(connection, list(run_ids))
+            return [summary(rows[run_id], listed, now) for run_id in run_ids]
+    except Unreadable:
+        return None
 
 
 def read_groups(
