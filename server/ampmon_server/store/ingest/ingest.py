@@ -233,7 +233,8 @@ class Memory:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._runs: OrderedDict[UUID, Remembered] = OrderedDict()
+        self._runs: OrderedDict[UUID, tuple[Remembered, int]] = OrderedDict()
+        """Each run with its weight, which takes a while to compute for many streams."""
         self._weight = 0
 
     def __len__(self) -> int:
@@ -242,25 +243,27 @@ class Memory:
     def take(self, run_id: UUID) -> Remembered:
         """Remove and return the cached state of a run; an empty state if it is not cached."""
         with self._lock:
-            return self._take(run_id) or Remembered()
+            return self._take(run_id)
 
     def put(self, run_id: UUID, remembered: Remembered) -> None:
         """Cache the state of a run, whose version must be committed."""
-        if remembered.weight > WEIGHT_MAX:
+        weight = remembered.weight
+        if weight > WEIGHT_MAX:
             remembered.tails.clear()  # they weigh the most, and save the least
+            weight = remembered.weight
         with self._lock:
             other = self._take(run_id)
             # On PostgreSQL another thread may have written the run meanwhile, from an empty state.
-            if other is not None and other.version > remembered.version:
-                remembered = other
-            self._runs[run_id] = remembered
-            self._weight += remembered.weight
+            if other.version > remembered.version:
+                remembered, weight = other, other.weight
+            self._runs[run_id] = remembered, weight
+            self._weight += weight
             while self._weight > WEIGHT_MAX:
                 self._take(next(iter(self._runs)))
 
-    def _take(self, run_id: UUID) -> Remembered | None:
-        found = self._runs.pop(run_id, None)
-        self._weight -= found.weight if found is not None else 0
+    def _take(self, run_id: UUID) -> Remembered:
+        found, weight = self._runs.pop(run_id, (Remembered(), 0))
+        self._weight -= weight
         return found
 
 

@@ -207,7 +207,8 @@ class Scaler:
     @property
     def edge(self) -> int:
         """The first step of the newest page, whose rows are not rolled up yet."""
-        return max((source.edge for source in self.sources), default=0)
+        last = max((source.last_step or 0 for source in self.sources), default=0)
+        return max(edge_of(last), self.samples_from)
 
     @property
     def samples_from(self) -> int:
