@@ -165,7 +165,7 @@ def _one(connection: Connection, run_id: bytes, now: int) -> list[Summary]:
     if (found := _readable(connection, [run_id], now)) is not None:
         return found
     row = connection.execute(_UNREADABLE.where(runs.c.run_id == run_id)).one()
-    return [summary(row, {run_id: {}}, now)]
+    return [summary(row, {run_id: []}, now)]
 
 
 def _readable(connection: Connection, run_ids: Collection[bytes], now: int) -> list[Summary] | None:

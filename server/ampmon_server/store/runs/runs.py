@@ -120,11 +120,20 @@ _AS_STORED = {field.name for field in fields(Summary)} & set(runs.c.keys())
 """Columns with the name of a summary's field. Some of their values are converted."""
 
 
-Listed = dict[bytes, dict[int, dict[str, Any]]]
-"""By run and number, what a summary says of the streams of scalers."""
+Listed = dict[bytes, list[dict[str, Any]]]
+"""By run, what a summary says of the streams of scalers."""
 
+_LATER = headers.alias("later").c
+_OF_STREAM = (headers.c.run_id == streams.c.run_id) & (headers.c.stream == streams.c.stream)
+_IS_LATER = (
+    (_LATER.run_id == headers.c.run_id)
+    & (_LATER.stream == headers.c.stream)
+    & (_LATER.attempt > headers.c.attempt)
+)
 # A stream that was never sharded has one layout, so its headers are not read.
-_DESCRIBED = (headers.c.run_id == streams.c.run_id) & (headers.c.stream == streams.c.stream)
+_NEWEST = (
+    _OF_STREAM & (streams.c.layout == "sharded") & ~select(_LATER.attempt).where(_IS_LATER).exists()
+)
 _STREAMS = (
     select(
         streams.c.run_id,
@@ -133,24 +142,24 @@ _STREAMS = (
         streams.c.scaler,
         func.coalesce(headers.c.layout, streams.c.layout),
     )
-    .outerjoin(headers, _DESCRIBED & (streams.c.layout == "sharded"))
+    .outerjoin_from(streams, headers, _NEWEST)
     .where(streams.c.run_id.in_(bindparam("of", expanding=True)), streams.c.scaler != "")
-    .order_by(streams.c.stream, headers.c.attempt)
+    .order_by(streams.c.run_id, streams.c.stream)
 )
 
 
 def read_streams(connection: Connection, run_ids: Sequence[bytes]) -> Listed:
     """Return the streams of runs, in order of their numbers, each as its newest header describes it."""
-    found: Listed = {run_id: {} for run_id in run_ids}
+    found: Listed = {run_id: [] for run_id in run_ids}
     for run_id, stream, rank, scaler, layout in connection.execute(_STREAMS, {"of": run_ids}):
         entry = {"stream": str(stream), "rank": rank, "scaler": scaler, "layout": layout}
-        found[run_id][stream] = entry
+        found[run_id].append(entry)
     return found
 
 
 def summary(row: Row[Any], streams_of: Listed, now: int) -> Summary:
     """Return the summary of a row with `SUMMARY_COLUMNS` at ``now``, in us since the epoch."""
-    listed = list(streams_of[row.run_id].values())
+    listed = streams_of[row.run_id]
     scalers = len({entry["scaler"] for entry in listed})
     values = {name: getattr(row, name) for name in _AS_STORED}
     values.update(
