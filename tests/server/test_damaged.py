@@ -23,7 +23,7 @@ from ampmon_server.cli import main
 from ampmon_server.http.app import create_app
 from ampmon_server.queries.distance import loss_of
 from ampmon_server.settings import Settings
-from ampmon_server.store import ANYONE, Receipt, Sender, Store, Unreadable
+from ampmon_server.store import ANYONE, Receipt, Sender, Store, Unreadable, Unusable
 from ampmon_server.store.engine import engine
 from ampmon_server.store.schema.tables import runs
 from batches import Trainer
@@ -385,3 +385,21 @@ def test_damage_outside_runs_is_a_503(
         answer = client.get(path, headers={"Authorization": f"Bearer {secret}"})
     assert answer.status_code == 503
     assert detail in answer.text
+
+
+def test_a_damaged_schema_is_named(
+    settings: Settings, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file whose schema is no longer UTF-8 is refused in one line by the server and by each command."""
+    store.close()
+    file = settings.server_directory / "ampmon.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    file.write_bytes(file.read_bytes().replace(b"NOT NULL", b"NOT N\xa1LL", 1))
+    with pytest.raises(Unusable, match="cannot be used"):
+        Store.open(settings)
+    copy = str(settings.data_directory / "copy.db")
+    for command in (("verify",), ("prune", "--yes"), ("backup", copy)):
+        assert main(["db", *command, "--data-dir", str(settings.data_directory)]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"ampmon db {command[0]}: ")

@@ -103,7 +103,7 @@ def _copy(source: Path, draft: Path, on_progress: OnProgress) -> None:
                 new, pages=PAGES, progress=lambda _, left, all_: on_progress(all_ - left, all_)
             )
             new.execute("PRAGMA journal_mode = DELETE")  # a single file, without -wal and -shm
-    except sqlite3.Error as error:
+    except sqlite.ERRORS as error:
         if sqlite.is_damage(error):
             raise Unusable(f"{source} cannot be read as a database ({error})") from None
         raise
@@ -119,7 +119,7 @@ def _unsound(file: Path) -> str | None:
     try:
         with closing(_opened(file)) as connection:
             (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-    except sqlite3.DatabaseError as error:
+    except sqlite.ERRORS as error:
         return str(error)
     return None if found == "ok" else " ".join(str(found).split())
 

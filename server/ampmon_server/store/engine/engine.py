@@ -111,7 +111,7 @@ def as_store_errors(engine: Engine) -> Iterator[None]:
     try:
         yield
     # `fetch` bypasses SQLAlchemy's error handling. What clients send was decoded before.
-    except (PoolTimeout, DBAPIError, sqlite3.DatabaseError, Damaged, *_UNDECODED) as error:
+    except (PoolTimeout, DBAPIError, *sqlite.ERRORS, Damaged, *_UNDECODED) as error:
         orig = getattr(error, "orig", None) or error
         ours = _damage(of, orig) or _busy(of, orig, error)
         if ours is None:

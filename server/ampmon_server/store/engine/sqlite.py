@@ -32,6 +32,9 @@ _FIRST = "PRAGMA auto_vacuum = INCREMENTAL"
 """Set on a new, empty file, so that free pages can be cut off its end later. On a file with content, the pragma would
 wait for a writer."""
 
+ERRORS = sqlite3.Error, UnicodeDecodeError
+"""What the driver raises. The second is for a message of SQLite that quotes damaged bytes of the schema."""
+
 _Identity: TypeAlias = tuple[int, int]
 """Device and inode of a file."""
 
@@ -118,7 +121,7 @@ def is_conflict(error: BaseException) -> bool:
 def is_damage(error: BaseException) -> bool:
     """Whether the file is damaged."""
     words = "malformed", "is not a database", "decode to UTF-8"
-    return any(each in str(error) for each in words)
+    return isinstance(error, UnicodeDecodeError) or any(each in str(error) for each in words)
 
 
 def _prepare(connection: Any, _: ConnectionPoolEntry) -> None:
