@@ -37,7 +37,7 @@ OVER_RUNS = {
     "store.alerts.alerts.runs_to_judge": "runs that fell silent or have a due alert, by time of change",
     "store.alerts.alerts.runs_with_unsent_alerts": "runs with alerts whose mute has ended",
     "store.runs.listing.read_page": "the list of runs",
-    "store.runs.listing._readable": "the same",
+    "store.runs.listing._summaries": "the same",
     "store.runs.listing.read_groups": "what the list can be filtered by",
     "store.updates.sparklines._scalers": "the scales that the list draws",
     "store.updates.sparklines._pages": "the same",

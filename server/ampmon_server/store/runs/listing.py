@@ -6,7 +6,7 @@ without one takes 20 ms.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
@@ -20,8 +20,6 @@ from sqlalchemy import (
     case,
     cast,
     func,
-    literal,
-    null,
     or_,
     select,
     tuple_,
@@ -32,7 +30,7 @@ from ampmon_server.store.engine.errors import BadQuery, Unreadable
 from ampmon_server.store.engine.paging import Paged
 from ampmon_server.store.runs.runs import Status, Summary, read_streams, summary
 from ampmon_server.store.schema.tables import key_text, runs
-from ampmon_server.store.streams.state import SUMMARY_COLUMNS
+from ampmon_server.store.streams.state import SUMMARY_COLUMNS, RunState
 
 
 Sort = Literal[
@@ -128,57 +126,37 @@ def read_page(
     ids = [row[0] for row in found]
     if at_once and found:
         total = found[0][1]
-    shown = ids[:limit]
-    rows = _readable(connection, shown, now)
-    if rows is None:
-        rows = [each for run_id in shown for each in _one(connection, run_id, now)]
+    rows = _summaries(connection, ids[:limit], now)
     following = None
     if len(ids) > limit and wanted.is_newest_first:
         following = f"{rows[-1].started}-{UUID(rows[-1].run_id).hex}"
     return ListedRuns(rows, following, total)
 
 
-_INSTEAD: dict[str, object] = {
-    "name": f"Unreadable{WHERE}",
-    "project": "",
-    "owner": "",
-    "tags": "[]",
-    "state": "running",
-    # The share of the monitor is unknown without the names of the scalers.
-    "duration_us": 0.0,
-}
-_UNREADABLE = select(
+_NUMBERS = select(
     *(
-        literal(_INSTEAD[column.name]).label(column.name)
-        if column.name in _INSTEAD
-        else null().label(column.name)
-        if isinstance(column.type, String)
-        else column
+        column
         for column in SUMMARY_COLUMNS
+        # The share of the monitor is unknown without the names of the scalers.
+        if not isinstance(column.type, String) and column.name != "duration_us"
     )
 )
-"""Selects the numbers of a run, and what to show instead of its texts."""
 
 
-def _one(connection: Connection, run_id: bytes, now: int) -> list[Summary]:
-    """The summary of a run; if its texts are damaged, its name says so."""
-    if (found := _readable(connection, [run_id], now)) is not None:
-        return found
-    row = connection.execute(_UNREADABLE.where(runs.c.run_id == run_id)).one()
-    return [summary(row, {run_id: []}, now)]
-
-
-def _readable(connection: Connection, run_ids: Collection[bytes], now: int) -> list[Summary] | None:
-    """The summaries of runs, in this order; None if any is damaged."""
-    statement = select(*SUMMARY_COLUMNS).where(runs.c.run_id.in_(run_ids))
+def _summaries(connection: Connection, run_ids: Sequence[bytes], now: int) -> list[Summary]:
+    """The summaries of runs, in this order. If the texts of a run are damaged, its name says so."""
     try:
         # The savepoint, because PostgreSQL rejects all statements after one that failed.
         with as_store_errors(connection.engine), connection.begin_nested():
-            rows = {row.run_id: row for row in connection.execute(statement)}
-            listed = read_streams(connection, list(run_ids))
-            return [summary(rows[run_id], listed, now) for run_id in run_ids]
+            found = connection.execute(select(*SUMMARY_COLUMNS).where(runs.c.run_id.in_(run_ids)))
+            rows, streams = {row.run_id: row for row in found}, read_streams(connection, run_ids)
+            return [summary(rows[run_id], streams[run_id], now) for run_id in run_ids]
     except Unreadable:
-        return None
+        if len(run_ids) > 1:
+            return [each for run_id in run_ids for each in _summaries(connection, [run_id], now)]
+        numbers = connection.execute(_NUMBERS.where(runs.c.run_id == run_ids[0])).one()._asdict()
+        row = RunState(project="", name=f"Unreadable{WHERE}", owner="", tags="[]", **numbers)
+        return [summary(row, [], now)]
 
 
 def read_groups(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Connection, Row, bindparam, func, select, update
+from sqlalchemy import Connection, Row, bindparam, case, func, select, update
 
 from ampmon_server.model.words import scale_words
 from ampmon_server.store.alerts import mutes, outbox
@@ -94,7 +94,7 @@ class Edit:
 def read_one(connection: Connection, run_id: UUID) -> Summary:
     """Return the summary of a run. Raises NotFound."""
     row = find(connection, run_id)
-    return summary(row, read_streams(connection, [row.run_id]), now_us())
+    return summary(row, read_streams(connection, [row.run_id])[row.run_id], now_us())
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def belonging(connection: Connection, run_id: UUID) -> Belonging:
     return Belonging(row.project, row.owner)
 
 
-def status_of(row: Row[Any], now: int) -> Status:
+def status_of(row: Any, now: int) -> Status:
     """Return the status of a run at ``now``, in us since the epoch."""
     silent = row.state == "running" and row.silent_after < now
     status: Status = "silent" if silent else row.state
@@ -120,46 +120,38 @@ _AS_STORED = {field.name for field in fields(Summary)} & set(runs.c.keys())
 """Columns with the name of a summary's field. Some of their values are converted."""
 
 
-Listed = dict[bytes, list[dict[str, Any]]]
-"""By run, what a summary says of the streams of scalers."""
-
-_LATER = headers.alias("later").c
-_OF_STREAM = (headers.c.run_id == streams.c.run_id) & (headers.c.stream == streams.c.stream)
-_IS_LATER = (
-    (_LATER.run_id == headers.c.run_id)
-    & (_LATER.stream == headers.c.stream)
-    & (_LATER.attempt > headers.c.attempt)
-)
-# A stream that was never sharded has one layout, so its headers are not read.
-_NEWEST = (
-    _OF_STREAM & (streams.c.layout == "sharded") & ~select(_LATER.attempt).where(_IS_LATER).exists()
-)
+# The layout is in the last bit, so the greatest number is that of the newest header.
+_NEWEST = func.max(2 * headers.c.attempt + case((headers.c.layout == "sharded", 1), else_=0))
 _STREAMS = (
-    select(
-        streams.c.run_id,
-        streams.c.stream,
-        streams.c.rank,
-        streams.c.scaler,
-        func.coalesce(headers.c.layout, streams.c.layout),
+    select(streams.c.run_id, streams.c.stream, streams.c.rank, streams.c.scaler, _NEWEST)
+    .outerjoin_from(
+        streams,
+        headers,
+        # A stream that was never sharded has one layout, so its headers are not read.
+        (headers.c.run_id == streams.c.run_id)
+        & (headers.c.stream == streams.c.stream)
+        & (streams.c.layout == "sharded"),
     )
-    .outerjoin_from(streams, headers, _NEWEST)
     .where(streams.c.run_id.in_(bindparam("of", expanding=True)), streams.c.scaler != "")
+    .group_by(streams.c.run_id, streams.c.stream)
     .order_by(streams.c.run_id, streams.c.stream)
 )
 
 
-def read_streams(connection: Connection, run_ids: Sequence[bytes]) -> Listed:
-    """Return the streams of runs, in order of their numbers, each as its newest header describes it."""
-    found: Listed = {run_id: [] for run_id in run_ids}
-    for run_id, stream, rank, scaler, layout in connection.execute(_STREAMS, {"of": run_ids}):
+def read_streams(
+    connection: Connection, run_ids: Sequence[bytes]
+) -> dict[bytes, list[dict[str, Any]]]:
+    """Return by run its streams in order of their numbers, each with the layout of its newest header."""
+    found: dict[bytes, list[dict[str, Any]]] = {run_id: [] for run_id in run_ids}
+    for run_id, stream, rank, scaler, newest in connection.execute(_STREAMS, {"of": run_ids}):
+        layout = "sharded" if newest is not None and newest % 2 else "replicated"
         entry = {"stream": str(stream), "rank": rank, "scaler": scaler, "layout": layout}
         found[run_id].append(entry)
     return found
 
 
-def summary(row: Row[Any], streams_of: Listed, now: int) -> Summary:
-    """Return the summary of a row with `SUMMARY_COLUMNS` at ``now``, in us since the epoch."""
-    listed = streams_of[row.run_id]
+def summary(row: Any, listed: list[dict[str, Any]], now: int) -> Summary:
+    """Return the summary of a run at ``now``, in us since the epoch, from `SUMMARY_COLUMNS` and its streams."""
     scalers = len({entry["scaler"] for entry in listed})
     values = {name: getattr(row, name) for name in _AS_STORED}
     values.update(
