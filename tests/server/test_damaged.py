@@ -390,16 +390,20 @@ def test_damage_outside_runs_is_a_503(
 def test_a_damaged_schema_is_named(
     settings: Settings, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file whose schema is no longer UTF-8 is refused in one line by the server and by each command."""
+    """A file whose schema is no longer UTF-8 is refused in one line by the server and commands, and can be restored."""
     store.close()
     file = settings.server_directory / "ampmon.db"
+    where = ["--data-dir", str(settings.data_directory)]
+    whole, copy = (str(settings.data_directory / name) for name in ("whole.db", "copy.db"))
+    assert main(["db", "backup", whole, *where]) == 0
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     file.write_bytes(file.read_bytes().replace(b"NOT NULL", b"NOT N\xa1LL", 1))
-    with pytest.raises(Unusable, match="cannot be used"):
+    with pytest.raises(Unusable, match=r"cannot be used .*: restore it"):
         Store.open(settings)
-    copy = str(settings.data_directory / "copy.db")
     for command in (("verify",), ("prune", "--yes"), ("backup", copy)):
-        assert main(["db", *command, "--data-dir", str(settings.data_directory)]) == 2
+        assert main(["db", *command, *where]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"ampmon db {command[0]}: ")
+    assert main(["db", "restore", whole, *where]) == 0
+    Store.open(settings).close()

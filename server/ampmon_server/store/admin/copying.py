@@ -148,7 +148,7 @@ def _set_aside(target: Path, aside: Path) -> Path | None:
 
     The old name stays until the copy replaces it: a server that finds no database would create one.
     """
-    with suppress(sqlite3.Error), closing(_opened(target)) as connection:
+    with suppress(*sqlite.ERRORS), closing(_opened(target)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # moves everything into the one file
     with suppress(FileNotFoundError):
         os.link(target, aside)

@@ -135,7 +135,7 @@ def _set_up(database: Engine, url: URL, *, alone: bool) -> Schema:
         return engine.write(database, lambda connection: _brought_up(connection, url, alone=alone))
     except (Busy, Unreadable) as error:
         cause = error.__cause__
-        if isinstance(cause, DBAPIError):
+        if isinstance(cause, (DBAPIError, UnicodeDecodeError)):
             raise Unusable(_refusal(cause, url)) from error
         raise Unusable(f"{_named(url)} cannot be used: {error}") from error
     except DBAPIError as error:
@@ -260,13 +260,14 @@ def _unreadable(error: StoreError | DBAPIError, url: URL) -> str:
     return f"{_named(url)} cannot be used: {cause or error}"
 
 
-def _refusal(error: DBAPIError, url: URL) -> str:
-    if _is_sqlite(url):
-        # A full disk or a lock damages nothing, and a restored copy would be older.
-        advice = "check the free space and the rights of its folder"
-        if sqlite.is_damage(error):
-            advice = "restore it"
-        elif sqlite.is_conflict(error):
-            advice = "stop the other program that uses it"
-        return f"{url.database} cannot be used as a database ({error.orig}): {advice}, or name another --data-dir"
-    return postgresql.refusal(error, url)
+def _refusal(error: DBAPIError | UnicodeDecodeError, url: URL) -> str:
+    if isinstance(error, DBAPIError) and not _is_sqlite(url):
+        return postgresql.refusal(error, url)
+    # A full disk or a lock damages nothing, and a restored copy would be older.
+    advice = "check the free space and the rights of its folder"
+    if sqlite.is_damage(error):
+        advice = "restore it"
+    elif sqlite.is_conflict(error):
+        advice = "stop the other program that uses it"
+    said = getattr(error, "orig", error)
+    return f"{url.database} cannot be used as a database ({said}): {advice}, or name another --data-dir"
