@@ -24,19 +24,19 @@ REFERENCE_S = 1.3
 """Seconds to import torch on the machine that set the budgets. A slower machine gets larger budgets in proportion."""
 BUDGET_S = {
     "(start)": 30,
-    "alerting": 6,
+    "alerting": 8,
     "architecture": 17,
     "campaigns": 44,
     "cells": 10,
     "core": 15,
     "device": 60,  # a fifth of it is for building the device, once for each torch
-    "diagnosis": 8,
+    "diagnosis": 9,
     "end_to_end": 30,
     "errors": 9,
     "examples": 28,
     "faults": 9,
     "figures": 8,
-    "files": 8,
+    "files": 11,
     "policy": 9,
     "probe": 40,
     "scaler": 50,
