@@ -10,7 +10,6 @@ import html
 import json
 import textwrap
 import time
-from base64 import b64decode
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
-import numpy as np
 import plotly.graph_objects as go
 
 from ampmon.system.plain import plain, plain_finding
@@ -31,7 +29,7 @@ from ampmon_server.charts.parts.layout import escaped
 from ampmon_server.client import LATEST, ApiClient, ClientError, choose
 from ampmon_server.client.answering import answering
 from ampmon_server.client.answers import RECOMMENDED, Diagnosed, Run, read
-from ampmon_server.client.sketch import sketch
+from ampmon_server.client.sketch import array_of, sketch
 from ampmon_server.model.words import plural
 from ampmon_server.pages import assets
 
@@ -247,8 +245,7 @@ def _dated(figure: dict[str, Any]) -> dict[str, Any]:
         return [datetime.fromtimestamp(each / 1000, there).isoformat() for each in times]
 
     for trace in figure["data"]:
-        packed = trace["x"]
-        trace["x"] = dates(np.frombuffer(b64decode(packed["bdata"]), f"<{packed['dtype']}"))
+        trace["x"] = dates(array_of(trace["x"]))
     for shape in layout["shapes"]:
         if shape.get("xref") != "paper":
             shape["x0"], shape["x1"] = dates([shape["x0"], shape["x1"]])

@@ -39,8 +39,8 @@ def sketch(figure: bytes, columns: int) -> Sketch:
     """Sketch the answer of GET /runs/{run_id}/figures/scale. The sketch is empty if the chart has no data."""
     try:
         traces = {trace["name"]: trace for trace in msgspec.json.decode(figure)["data"]}
-        x, y = (_array(traces["loss scale"][axis]) for axis in "xy")
-        skips = _array(traces["skips"]["x"]) if "skips" in traces else np.zeros(0)
+        x, y = (array_of(traces["loss scale"][axis]) for axis in "xy")
+        skips = array_of(traces["skips"]["x"]) if "skips" in traces else np.zeros(0)
     except KeyError:
         return Sketch()
     except (TypeError, ValueError, msgspec.DecodeError):
@@ -58,7 +58,7 @@ def sketch(figure: bytes, columns: int) -> Sketch:
     )
 
 
-def _array(values: Any) -> Floats:
+def array_of(values: Any) -> Floats:
     """Decode one of Plotly's typed arrays, or a list."""
     if isinstance(values, dict):
         found = np.frombuffer(b64decode(values["bdata"]), f"<{values['dtype']}")
