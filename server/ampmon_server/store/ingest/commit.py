@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from statistics import median
 from typing import Any
 
-import numpy as np
 from sqlalchemy import Connection, bindparam, select
 
 from ampmon import wire
@@ -88,7 +88,7 @@ class BatchWriter:
         new = rows.updates([update for _, update in placed])
         skipped = [
             row
-            for place, update in (placed[at] for at in np.flatnonzero(new["skipped"]).tolist())
+            for place, update in compress(placed, new["skipped"].tolist())
             for row in rows.skips(update, place, share.activations.get(place))
         ]
         stream, first, last = rows.stream, int(new["step"][0]), int(new["step"][-1])
