@@ -142,7 +142,7 @@ def test_which_addresses_are_public(address: object, public: bool) -> None:
     assert is_public(address) is public
 
 
-def test_a_certificate_that_is_not_trusted_is_told(tmp_path: Path) -> None:
+def test_a_certificate_that_is_not_trusted_is_reported(tmp_path: Path) -> None:
     """A receiver with a certificate of an unknown authority is reported as such, and gets no message."""
     with receiving(Authority(tmp_path).issue()) as receiver:
         target = Target(name="own", url=f"jsons://{receiver.place}/own")
@@ -152,9 +152,9 @@ def test_a_certificate_that_is_not_trusted_is_told(tmp_path: Path) -> None:
 
 def test_words_of_a_message_are_not_an_error() -> None:
     """A message with words that look like Apprise's errors does not change what is reported."""
-    told = Message("ampmon: error=404", "certificate verify failed (535, b'')", "info")
+    message = Message("ampmon: error=404", "certificate verify failed (535, b'')", "info")
     target = Target(name="own", url="json://127.0.0.1:1/own")
-    outcome = asyncio.run(deliver(target, told, allow_private=True))
+    outcome = asyncio.run(deliver(target, message, allow_private=True))
     assert outcome == DeliveryOutcome("unreachable")
 
 
@@ -170,7 +170,7 @@ class Mailbox(socketserver.StreamRequestHandler):
             )
 
 
-def test_a_refusal_by_a_mail_server_is_told() -> None:
+def test_a_refusal_by_a_mail_server_is_reported() -> None:
     """A mail server that rejects the password is reported as refusing, with its status."""
     options = "smtp=127.0.0.1&from=own@example.org&to=team@example.org"
     with HttpServer(Mailbox) as server:

@@ -85,6 +85,6 @@ def test_many_are_told_together() -> None:
 
 def test_many_long_ones_together_are_refused_by_no_service() -> None:
     """A combined message of long titles has at most 1024 characters with its own title, PagerDuty's limit."""
-    told = together(["long" * 100] * 13, 5, URL)
+    message = together(["long" * 100] * 13, 5, URL)
 
-    assert len(f"{told.title}\r\n{told.body}") <= 1024
+    assert len(f"{message.title}\r\n{message.body}") <= 1024

@@ -242,8 +242,8 @@ def test_a_crash_at_once_after_a_lint_has_it_for_a_cause():
 def test_a_second_unscaling_is_the_cause_of_its_crash():
     """The lint for the `unscale_` that torch refused explains the crash, and takes its severity."""
     words = {"rule": "unscale_in_accumulation", "severity": "warning", "title": "A"}
-    told = event("lint", **words, explanation="B", fix="C")
-    (finding,) = found(case(status="crashed", events=(told,)))
+    lint = event("lint", **words, explanation="B", fix="C")
+    (finding,) = found(case(status="crashed", events=(lint,)))
     assert (finding.rule, finding.severity) == ("unscale_in_accumulation", "critical")
 
 

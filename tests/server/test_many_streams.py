@@ -108,9 +108,9 @@ def test_ranks_that_take_the_same_samples_read_one_other(store: Store) -> None:
         *others, last = trainers
         for trainer in others:
             store.ingest(trainer.batch(trainer.updates(300, sampled=[9, 299])))
-        with statements(store._engine) as told:
+        with statements(store._engine) as executed:
             store.ingest(last.batch(last.updates(300, sampled=[9, 299])))
-        taken.append(len(told))
+        taken.append(len(executed))
         assert store.run(run_id)[0].sampled_updates == 3
         for trainer in trainers:
             store.ingest(trainer.batch(trainer.updates(300, sampled=[4] * (trainer is last))))
