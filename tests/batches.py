@@ -261,9 +261,9 @@ def adversarial(
         begun = 5 * iteration
         records += [first.update(skipped=step in skipped) for step in range(begun, begun + 5)]
         own = first.scalars({"critic_loss": loss}), second.scalars({"loss": loss})
-        told = [msgspec.structs.replace(each, user_step=iteration) for each in own]
-        records += [told[0], second.update(scale=8.0)]
-        records.append(msgspec.structs.replace(told[1], ordinal=iteration))
+        numbered = [msgspec.structs.replace(each, user_step=iteration) for each in own]
+        records += [numbered[0], second.update(scale=8.0)]
+        records.append(msgspec.structs.replace(numbered[1], ordinal=iteration))
     timed = [
         msgspec.structs.replace(each, time=first.started + 10_000 * place)
         for place, each in enumerate(records)

@@ -49,10 +49,10 @@ class Nginx:
         self.server, self.url = server, url
         self._folder, self._port = folder, port
         self._configuration = folder / "nginx.conf"
-        told = server_block.replace("127.0.0.1:8267", f"127.0.0.1:{server.port}")
+        block = server_block.replace("127.0.0.1:8267", f"127.0.0.1:{server.port}")
         # Its workers write to the folder, which only this user owns.
         user = "user root;" if os.geteuid() == 0 else ""
-        self._configuration.write_text(_AROUND.format(user=user, folder=folder, server=told))
+        self._configuration.write_text(_AROUND.format(user=user, folder=folder, server=block))
 
     @classmethod
     def under_a_path(cls, server: Server, folder: Path) -> Nginx:

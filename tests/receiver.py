@@ -1,4 +1,4 @@
-"""A local receiver of alerts that keeps what it gets and answers as told."""
+"""A local receiver of alerts that keeps what it gets and answers as configured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real HTTP server for tests of the client, which stores batches and fails as told."""
+"""A real HTTP server for tests of the client, which stores batches and fails on request."""
 
 from __future__ import annotations
 

@@ -37,18 +37,18 @@ class Statement:
 def logged() -> Iterator[list[Statement]]:
     """Each statement of each server function once, from every engine in this process."""
     seen: dict[tuple[str, str], Statement] = {}
-    told: list[Statement] = []
+    executed: list[Statement] = []
 
     def note(*happening: Any) -> None:
         _, _, text, parameters, _, many = happening
         by = _caller()
         if by and (by, text) not in seen and text.lstrip().upper().startswith(_PLANNED):
             seen[by, text] = Statement(by, text, parameters[0] if many else parameters)
-            told.append(seen[by, text])
+            executed.append(seen[by, text])
 
     event.listen(Engine, "before_cursor_execute", note)
     try:
-        yield told
+        yield executed
     finally:
         event.remove(Engine, "before_cursor_execute", note)
 
@@ -103,8 +103,8 @@ class Planner:
 
     def _nodes(self, statement: Statement) -> Iterator[dict[str, Any]]:
         asked = f"EXPLAIN (FORMAT JSON, VERBOSE) {statement.text}"
-        ((told,),) = self._connection.execute(asked, statement.parameters).fetchall()  # type: ignore[call-overload]
-        waiting = [told[0]["Plan"]]
+        ((plan,),) = self._connection.execute(asked, statement.parameters).fetchall()  # type: ignore[call-overload]
+        waiting = [plan[0]["Plan"]]
         while waiting:
             node = waiting.pop()
             waiting += node.get("Plans", [])

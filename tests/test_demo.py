@@ -190,9 +190,9 @@ def test_the_story_tells_each_thing_once() -> None:
         *(Row(step, 8.0, 4.0, True, None) for step in range(7, 20)),
     ]
     story = Story()
-    told = [words for row in updates for words in story.lines_for(row, "head.weight")]
+    lines = [words for row in updates for words in story.lines_for(row, "head.weight")]
 
-    beginnings = [words.split(":")[0].split(",")[0].split(".")[0] for words in told]
+    beginnings = [words.split(":")[0].split(",")[0].split(".")[0] for words in lines]
     assert beginnings == [
         "scale 1",
         "These values are below 2⁻¹⁴",
@@ -205,9 +205,9 @@ def test_the_story_tells_each_thing_once() -> None:
         "step 8",
         "The ceiling is known",
     ]
-    assert "16 %" in told[0]
-    assert "First to overflow: head.weight." in told[5]
-    assert "backs off to 8 = 2³" in told[6]
+    assert "16 %" in lines[0]
+    assert "First to overflow: head.weight." in lines[5]
+    assert "backs off to 8 = 2³" in lines[6]
 
 
 @pytest.mark.parametrize(

@@ -236,8 +236,8 @@ url = "json://user:hunter2@127.0.0.1:9/x"
 """
     file = ["--alerts", str(written(tmp_path / "alerts.toml", text))]
     assert main(["alerts", "test", *file]) == 1
-    told = capsys.readouterr().out
-    assert told == "own (json): sent\nnobody (json): not sent: it could not be reached\n"
+    printed = capsys.readouterr().out
+    assert printed == "own (json): sent\nnobody (json): not sent: it could not be reached\n"
     assert main(["alerts", "test", "own", *file]) == 0
     assert [each["title"] for each in receiver.got] == ["ampmon: test alert"] * 2
     assert "Alerts of ampmon arrive here" in receiver.got[0]["message"]
@@ -247,6 +247,6 @@ url = "json://user:hunter2@127.0.0.1:9/x"
 
 def test_every_trouble_has_words() -> None:
     """Every failure has its own complete message."""
-    told = [words(each, None) for each in TROUBLES]
-    assert len(set(told)) == len(TROUBLES)
-    assert not any("{" in each for each in told)
+    reasons = [words(each, None) for each in TROUBLES]
+    assert len(set(reasons)) == len(TROUBLES)
+    assert not any("{" in each for each in reasons)

@@ -49,23 +49,23 @@ def test_what_fires_is_told_once(looks) -> None:
 @given(LOOKS)
 def test_whoever_was_told_learns_of_the_end(looks) -> None:
     """After an observation without mute and finding, everybody who got an alert has got its end too."""
-    told = False
+    notified = False
     for (found, _, muted), (_, _, made) in zip(looks, walked(looks), strict=True):
         if made.event is not None:
-            told = made.event != "resolved"
+            notified = made.event != "resolved"
         if found is None and not muted:
-            assert not told
+            assert not notified
 
 
 @given(LOOKS)
 def test_whoever_may_be_told_knows_how_bad_it_is(looks) -> None:
     """After an observation without mute, a firing alert has been sent with its current severity."""
-    told = None
+    sent = None
     for (*_, muted), (_, _, made) in zip(looks, walked(looks), strict=True):
         if made.event is not None:
-            told = made.alert.severity
+            sent = made.alert.severity
         if made.alert is not None and made.alert.state == "firing" and not muted:
-            assert (told, made.alert.heard) == (made.alert.severity, True)
+            assert (sent, made.alert.heard) == (made.alert.severity, True)
 
 
 @given(LOOKS)
@@ -84,9 +84,9 @@ def test_nothing_is_told_while_it_cools_down(looks) -> None:
 @given(st.lists(st.tuples(FOUND, st.integers(0, MINUTE), st.just(False)), max_size=300))
 def test_what_flaps_is_told_a_few_times_an_hour(looks) -> None:
     """A flapping finding sends at most five notifications within a cool-down."""
-    told = [now for now, _, made in walked(looks) if made.event]
-    for first in told:
-        assert sum(first <= each < first + COOL_DOWN for each in told) <= 5
+    times = [now for now, _, made in walked(looks) if made.event]
+    for first in times:
+        assert sum(first <= each < first + COOL_DOWN for each in times) <= 5
 
 
 @given(LOOKS)

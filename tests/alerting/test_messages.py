@@ -30,11 +30,11 @@ URL = "https://ampmon.example.org"
 
 def test_a_message_names_all_that_matters() -> None:
     """A message names the run, its owner, the finding, the culprit, the first silent rank, the steps and a link."""
-    told = message(SUBJECT, Found.of(FINDING), ALERT, "firing", URL)
+    built = message(SUBJECT, Found.of(FINDING), ALERT, "firing", URL)
 
-    assert told.title == "ampmon warning: run-7: No record for 5 min"
-    assert told.kind == "warning"
-    assert told.body.splitlines() == [
+    assert built.title == "ampmon warning: run-7: No record for 5 min"
+    assert built.kind == "warning"
+    assert built.body.splitlines() == [
         "Run: run-7 in vision, of ada",
         "Found: No record for 5 min (warning)",
         "Since 2026-09-21 14:13 UTC, by the server's clock",
@@ -58,7 +58,7 @@ def test_the_end_and_what_is_worse_are_told_as_such() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ("run\nBcc: all@example.org", "run Bcc: all@\u200bexample.org"),
         ("<!channel> @everyone", "‹!channel› @\u200beveryone"),
@@ -68,19 +68,19 @@ def test_the_end_and_what_is_worse_are_told_as_such() -> None:
         ("[sign in](https://example.org)", "[sign in] (https://example.org)"),
     ],
 )
-def test_names_command_nobody(given: str, told: str) -> None:
+def test_names_command_nobody(given: str, expected: str) -> None:
     """Names in a message lose newlines, mentions, markup, text direction and escapes, and are cut to 300 characters."""
-    assert plain(given) == told
+    assert plain(given) == expected
     subject = Subject("id", given, given, given)
     assert "\n" not in message(subject, Found(title=given), ALERT, "firing", None).title
 
 
 def test_many_are_told_together() -> None:
     """A combined message has the number of held-back alerts and names the first ten."""
-    told = together([f"alert {number}" for number in range(13)], 5, URL)
+    summary = together([f"alert {number}" for number in range(13)], 5, URL)
 
-    assert told.title == "ampmon: 13 alerts were held back"
-    assert "- alert 9\nand 3 more" in told.body
+    assert summary.title == "ampmon: 13 alerts were held back"
+    assert "- alert 9\nand 3 more" in summary.body
 
 
 def test_many_long_ones_together_are_refused_by_no_service() -> None:

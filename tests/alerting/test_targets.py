@@ -69,7 +69,7 @@ def test_a_file_says_who_is_told_of_what(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "to", "told"),
+    ("changed", "to", "reason"),
     [
         ('name = "mail"', 'name = "oncall"', "two targets are called 'oncall'"),
         ('least = "critical"', 'least = "fatal"', "'fatal' - at `$.targets"),
@@ -86,12 +86,12 @@ def test_a_file_says_who_is_told_of_what(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_with_a_file_is_told(
-    tmp_path: Path, changed: str, to: str, told: str
+    tmp_path: Path, changed: str, to: str, reason: str
 ) -> None:
     """An error is one line with the file, the place and the reason, without a password."""
     path = written(tmp_path / "alerts.toml", FILE.replace(changed, to))
 
-    assert told in refusal(path)
+    assert reason in refusal(path)
     assert str(path) in refusal(path)
 
 

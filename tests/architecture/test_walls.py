@@ -89,6 +89,6 @@ def test_a_planted_violation_breaks_its_contract(
     violations: dict[str, list[str]], module: str, imported: str, contract: str
 ) -> None:
     """A forbidden import, and a module in no layer, are reported under the contract they break."""
-    told = rf"- +{module} -> {imported} \(l\.\d+\)" if imported else f"- {module}"
+    pattern = rf"- +{module} -> {imported} \(l\.\d+\)" if imported else f"- {module}"
 
-    assert [line for line in violations[contract] if re.fullmatch(told, line)]
+    assert [line for line in violations[contract] if re.fullmatch(pattern, line)]

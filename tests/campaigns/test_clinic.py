@@ -29,8 +29,8 @@ def test_patients_are_judged_and_cured(session: Session) -> None:
     assert [each for each in verdicts if not each.right] == []
     assert enough(Examined(verdicts, [], "", 0.0))
 
-    told = tables(Examined(verdicts, [], "", 0.0)).splitlines()
-    row = next(row for row in told if row.startswith(f"| {sick.name} "))
+    lines = tables(Examined(verdicts, [], "", 0.0)).splitlines()
+    row = next(row for row in lines if row.startswith(f"| {sick.name} "))
     assert row.endswith("| yes |")
 
     found = {"rule": verdicts[0].first, "severity": "warning", "title": "", "parameters": []}

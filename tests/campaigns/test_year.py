@@ -62,11 +62,11 @@ def test_what_does_not_add_up_is_told(
         connection.execute("INSERT INTO update_pages VALUES (?, ?)", page)
         connection.execute("INSERT INTO streams VALUES (?, 40)", page[:1])
         connection.commit()
-    told = {"run_id": str(run.run_id), "updates": 60, "skipped": 2, "last_step": 59, "ranks": 1}
-    told |= {"attempts": 1, "lost_records": 0, "project": run.project, "status": "finished"}
-    told |= {"verdict": "healthy"}
+    answer = {"run_id": str(run.run_id), "updates": 60, "skipped": 2, "last_step": 59, "ranks": 1}
+    answer |= {"attempts": 1, "lost_records": 0, "project": run.project, "status": "finished"}
+    answer |= {"verdict": "healthy"}
 
-    found = account([{**told, **summary}], file, [run], {0: 2})
+    found = account([{**answer, **summary}], file, [run], {0: 2})
 
     assert [problem in each for each in found.problems[:1]] == ([] if problem is None else [True])
     assert found.judged == (summary.get("run_id") is None)

@@ -159,15 +159,15 @@ def test_the_golden_batch_has_everything() -> None:
     """The golden batch has every kind of header and record, and every field of its time with a non-default value."""
     kinds: dict[type, set[str]] = {}
     for each in structs(BATCH):
-        told = kinds.setdefault(type(each), set())
+        filled = kinds.setdefault(type(each), set())
         for field in msgspec.structs.fields(each):
             if getattr(each, field.name) != field.default:
-                told.add(field.name)
+                filled.add(field.name)
 
     wanted = {*typing.get_args(wire.Header), *typing.get_args(wire.Record), wire.Batch}
     assert wanted <= set(kinds)
-    for kind, told in kinds.items():
-        assert told == set(kind.__struct_fields__) - SINCE.get(kind, set()), kind
+    for kind, filled in kinds.items():
+        assert filled == set(kind.__struct_fields__) - SINCE.get(kind, set()), kind
 
 
 def test_golden_bytes_are_read_as_they_were_meant() -> None:

@@ -84,10 +84,10 @@ def test_the_page_is_told_where_records_go(
     recorder = start()
     wait_for(lambda: recorder._maintenance._kept == "memory")
     (recorded,) = recordings(data_directory)
-    (told,) = recorded.events("spool")
-    assert told.detail["kept"] == "memory"
-    assert "lustre" in told.detail["why"]
-    assert 0 < told.detail["window_ms"] <= 1000
+    (event,) = recorded.events("spool")
+    assert event.detail["kept"] == "memory"
+    assert "lustre" in event.detail["why"]
+    assert 0 < event.detail["window_ms"] <= 1000
 
 
 def test_a_full_disk_is_warned_of_once_and_told_when_it_is_over(

@@ -103,9 +103,9 @@ def test_a_child_that_imports_ampmon_first_says_how_it_ended(
     script.write_text(FIRST_IN_CHILD)
     scripts.run(str(script))
     ends = [one.messages[-1] for one in recordings(data_directory)]
-    told = sorted(str((end.kind, end.detail)) for end in ends if isinstance(end, wire.Event))
+    events = sorted(str((end.kind, end.detail)) for end in ends if isinstance(end, wire.Event))
     raised = [("exception", {"type": why}) for why in ("SystemExit(3)", "ValueError")]
-    assert told == [str(each) for each in (*raised, ("finish", {}), ("finish", {}))]
+    assert events == [str(each) for each in (*raised, ("finish", {}), ("finish", {}))]
 
 
 def test_workers_of_a_data_loader_record_nothing(data_directory: Path) -> None:

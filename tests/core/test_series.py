@@ -140,7 +140,7 @@ def test_a_ready_reading_has_left_its_buffers(monkeypatch: pytest.MonkeyPatch) -
     assert reading.result().scale == 4.0
 
 
-def pending(**told: Any) -> PendingUpdate:
+def pending(**fields: Any) -> PendingUpdate:
     """Return a pending update with defaults for the fields that are not given."""
     return PendingUpdate(
         manual=False,
@@ -150,7 +150,7 @@ def pending(**told: Any) -> PendingUpdate:
         known={},
         rates_moved=False,
         schedule=Schedule(LintReporter()),
-        **told,
+        **fields,
     )
 
 
@@ -176,13 +176,13 @@ def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
         samples=[PendingSample(packed=Readback(eager.launch(gradients)), indices=[0, 1, 2])],
         before=on_device(4.0, 11, 1.0),
     )
-    told: list[tuple[Any, ...]] = []
+    calls: list[tuple[Any, ...]] = []
     pending(
         stream=stream,
         ordinal=3,
         iteration=iteration,
         after=on_device(2.0, 0),
-        done=lambda *said: told.append(said),
+        done=lambda *said: calls.append(said),
     ).submit()
     (update,) = paper.records
     assert (update.scale, update.scale_after, update.event) == (4.0, 2.0, "backoff")
@@ -191,7 +191,7 @@ def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
         (2, None, None),
         (0, None, 0),
     ]
-    ((steps, skips, before, after, sample, lost),) = told
+    ((steps, skips, before, after, sample, lost),) = calls
     assert (steps, skips, before.scale, after.scale) == (update.optimizers, 1, 4.0, 2.0)
     assert sample == update.gradients
     assert lost is None

@@ -30,11 +30,11 @@ def full_disk() -> Iterator[None]:
 @contextmanager
 def warned() -> Iterator[list[str]]:
     """Yield a list that receives the texts of ampmon's warnings at the end."""
-    told: list[str] = []
+    messages: list[str] = []
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        yield told
-    told += [str(each.message) for each in found if each.category is ampmon.AmpmonWarning]
+        yield messages
+    messages += [str(each.message) for each in found if each.category is ampmon.AmpmonWarning]
 
 
 def weights() -> list[float]:
@@ -68,7 +68,7 @@ def test_init_on_a_disk_that_takes_nothing_warns_and_trains(
     elif trouble == "of others":
         place.mkdir()
         place.chmod(0o777)
-    with warned() as told:
+    with warned() as messages:
         if trouble == "full":
             with full_disk():
                 run_id, trained = ampmon.init("vision", dir=place), weights()
@@ -78,14 +78,14 @@ def test_init_on_a_disk_that_takes_nothing_warns_and_trains(
 
     assert run_id is None
     assert trained == expected
-    (line,) = told
+    (line,) = messages
     assert str(place) in line
     assert "AMPMON_DIR" in line
 
 
 def test_a_scaler_begins_the_run_once_there_is_room(data_directory: Path) -> None:
     """Once there is room, the next scaler starts the run with the options of `init`; `log` alone does not."""
-    with warned() as told, full_disk():
+    with warned() as messages, full_disk():
         assert ampmon.init("vision", "baseline", tags=["a"]) is None
     ampmon.log({"loss": 1.0})
     assert spools(data_directory) == []
@@ -96,4 +96,4 @@ def test_a_scaler_begins_the_run_once_there_is_room(data_directory: Path) -> Non
     attempt = recording(data_directory).attempt
 
     assert (attempt.project, attempt.name, attempt.tags) == ("vision", "baseline", ("a",))
-    assert len(told) == 1
+    assert len(messages) == 1

@@ -47,7 +47,7 @@ def test_operators_are_enqueued(emulated: Device) -> None:
 
 
 @pytest.mark.parametrize(
-    ("waiting", "told"),
+    ("waiting", "reported"),
     [
         (torch.Tensor.item, "read a value"),
         (torch.Tensor.cpu, "copy to the host"),
@@ -61,7 +61,7 @@ def test_operators_are_enqueued(emulated: Device) -> None:
     ],
 )
 def test_waits_are_counted(
-    emulated: Device, waiting: Callable[[torch.Tensor], object], told: str
+    emulated: Device, waiting: Callable[[torch.Tensor], object], reported: str
 ) -> None:
     """Each way to wait for the device is counted, and raises in strict mode or while the device is paused."""
     tensor = torch.full((), 2.0, device=PLACE)
@@ -70,7 +70,7 @@ def test_waits_are_counted(
         waiting(tensor)
     with emulated.paused(), pytest.raises(RuntimeError, match="paused"):
         waiting(tensor)
-    assert emulated.waits() == [told] * 3
+    assert emulated.waits() == [reported] * 3
 
 
 def test_copies_of_pinned_memory_happen_when_they_run(emulated: Device) -> None:

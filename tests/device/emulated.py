@@ -69,7 +69,7 @@ class Device:
         library = str(build())
         torch.ops.load_library(library)
         self._library = ctypes.CDLL(library)
-        self._library.emulated_told.restype = ctypes.c_char_p
+        self._library.emulated_lines.restype = ctypes.c_char_p
         self._library.emulated_host_address.restype = ctypes.c_void_p
         self._library.emulated_host_address.argtypes = [ctypes.c_void_p]
         torch._register_device_module(NAME, self._module())
@@ -130,7 +130,7 @@ class Device:
         return self._told(1)
 
     def _told(self, violations: int) -> list[str]:
-        text: bytes = self._library.emulated_told(violations)
+        text: bytes = self._library.emulated_lines(violations)
         return text.decode().splitlines()
 
     @contextmanager

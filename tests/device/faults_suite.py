@@ -26,7 +26,7 @@ from device.emulated import Device, device
 from device.place import PLACE
 from device.streams_suite import UPDATES as UPDATES_ON_STREAMS
 from device.streams_suite import on_streams
-from device.training_suite import Training, told
+from device.training_suite import Training, content
 from recording import recording
 
 
@@ -57,7 +57,7 @@ def paused_symptoms(
     training = Training()
     for number in range(UPDATES):
         training.update(number)
-    expected = told(recording(directory))
+    expected = content(recording(directory))
     patch.setenv("AMPMON_DIR", str(directory / "planted"))
     training = Training()
     torch.accelerator.synchronize()
@@ -69,7 +69,7 @@ def paused_symptoms(
         torch.accelerator.current_stream().query()
         seen = {"early"} if training.scaler.monitor.updates else set()
         seen |= {"waits"} if emulated.waits() else set()
-    if told(recording(directory / "planted")) != expected:
+    if content(recording(directory / "planted")) != expected:
         seen.add("wrong")
     return seen
 
@@ -198,8 +198,8 @@ def test_a_device_call_in_a_forked_child_shows(
     training = Training()
     # The loader learns of the death while it waits for a batch, or by a signal just after the start, perhaps within
     # `Thread.start`, which makes a KeyError of it.
-    told = pytest.raises((RuntimeError, KeyError))
-    with told as caught, emulated.paused():
+    fails = pytest.raises((RuntimeError, KeyError))
+    with fails as caught, emulated.paused():
         training.update(0)
         list(DataLoader(range(4), num_workers=1))
     words = "".join(traceback.format_exception(caught.value))

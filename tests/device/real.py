@@ -64,8 +64,10 @@ class Device:
 
     def waits(self) -> list[str]:
         """Return an entry for each wait since `forget` that torch saw."""
-        told = [str(each.message) for each in self._warnings]
-        return ["a synchronizing operation" for each in told if "called a synchronizing" in each]
+        messages = [str(each.message) for each in self._warnings]
+        return [
+            "a synchronizing operation" for each in messages if "called a synchronizing" in each
+        ]
 
     def violations(self) -> list[str]:
         """Return nothing, because CUDA raises on what breaks a capture."""

@@ -38,7 +38,7 @@ struct State {
   std::condition_variable passed;
   std::mutex telling;
   std::vector<std::string> waits, violations;
-  std::string failure, told;
+  std::string failure, lines;
   std::atomic<bool> failed{false};
   std::atomic<int> captures{0};
   std::map<int, std::pair<int, std::vector<Task>>> graphs;
@@ -243,14 +243,14 @@ void emulated_forget() {
 }
 
 // Returns a line for each wait or violation since the last `emulated_forget`. Valid until the next call.
-const char* emulated_told(int violations) {
+const char* emulated_lines(int violations) {
   auto& state = emulated::state();
   std::lock_guard<std::mutex> telling(state.telling);
-  state.told.clear();
+  state.lines.clear();
   for (const auto& line : violations ? state.violations : state.waits) {
-    state.told += line + "\n";
+    state.lines += line + "\n";
   }
-  return state.told.c_str();
+  return state.lines.c_str();
 }
 
 void emulated_enqueue(void (*work)()) {

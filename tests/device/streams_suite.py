@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from device.device_suite import in_child
 from device.place import EMULATED, PLACE, Device, at_rest
-from device.training_suite import UPDATES, Training, told
+from device.training_suite import UPDATES, Training, content
 from recording import recording
 
 
@@ -62,7 +62,7 @@ def on_streams(
     for number in range(UPDATES):
         alone.update(number)
         torch.accelerator.synchronize()
-    expected = told(recording(directory), stream="0")
+    expected = content(recording(directory), stream="0")
     patch.setenv("AMPMON_DIR", str(directory / "beside"))
     chance = random.Random(count)
     names = [str(number) for number in range(count)]
@@ -73,7 +73,7 @@ def on_streams(
                 each.update(number)
     torch.accelerator.synchronize()
     recorded = recording(directory / "beside")
-    found = [told(recorded, stream=name) for name in names]
+    found = [content(recorded, stream=name) for name in names]
     wrong = sum(one != other for each in found for one, other in zip_longest(each, expected))
     errors = sum(each.training.scaler.monitor.errors for each in trainings)
     return wrong, sum(map(len, found)), errors
@@ -103,7 +103,7 @@ def test_streams_of_its_own(
     training = Training()
     for number in range(UPDATES):
         training.update(number)
-    expected = told(recording(data_directory))
+    expected = content(recording(data_directory))
     monkeypatch.setenv("AMPMON_DIR", str(data_directory / "beside"))
     training = Training()
     side.wait_stream(torch.accelerator.current_stream())
@@ -111,7 +111,7 @@ def test_streams_of_its_own(
     with side:
         for number in range(UPDATES):
             training.update(number)
-        assert told(recording(data_directory / "beside")) == expected
+        assert content(recording(data_directory / "beside")) == expected
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores

@@ -161,7 +161,7 @@ class Training:
         wait_for(settled, "for the plain gear")
 
 
-def told(
+def content(
     recorded: Recording, *, gradients: bool = True, stream: str = "scaler"
 ) -> list[tuple[Any, ...]]:
     """Return what update records say, without times, and on request without samples, whose schedule may vary."""
@@ -187,7 +187,7 @@ def test_a_paused_device_is_waited_for_by_nobody(
     for number in range(BEHIND):
         training.update(number)
         torch.accelerator.synchronize()
-    expected = told(recording(data_directory), gradients="every" not in options)
+    expected = content(recording(data_directory), gradients="every" not in options)
     monkeypatch.setenv("AMPMON_DIR", str(data_directory / "paused"))
     training = Training(**options)
     torch.accelerator.synchronize()
@@ -198,7 +198,7 @@ def test_a_paused_device_is_waited_for_by_nobody(
         assert emulated.waits() == []
         assert training.scaler.monitor.updates == 0
     assert training.scaler.monitor.errors == 0
-    recorded = told(recording(data_directory / "paused"), gradients="every" not in options)
+    recorded = content(recording(data_directory / "paused"), gradients="every" not in options)
     assert emulated.waits() == []
     assert len(recorded) == BEHIND
     assert [update[3] for update in recorded].count("backoff") == 1

@@ -23,7 +23,7 @@ from ampmon.probe.gpu import kernels, loading
 from ampmon.probe.gpu.compiler import Kernel
 from device.emulated import Device, device
 from device.place import PLACE
-from device.training_suite import OVERFLOWS, Training, counted, steady, told
+from device.training_suite import OVERFLOWS, Training, content, counted, steady
 from recording import recording
 from scaler.test_parity import ROUTES, Case, bits
 from waiting import wait_for
@@ -101,7 +101,7 @@ def test_kernels_wait_for_nobody(
     for number in range(8):
         training.update(number)
         torch.accelerator.synchronize()
-    expected = told(recording(data_directory), gradients=False)
+    expected = content(recording(data_directory), gradients=False)
     monkeypatch.setenv("AMPMON_DIR", str(data_directory / "paused"))
     training = Training(every=3)
     torch.accelerator.synchronize()
@@ -111,7 +111,7 @@ def test_kernels_wait_for_nobody(
         for number in range(8):
             training.update(number)
         assert emulated.waits() == []
-    assert told(recording(data_directory / "paused"), gradients=False) == expected
+    assert content(recording(data_directory / "paused"), gradients=False) == expected
     assert [update[4] for update in expected][5] == [(True, ["0.weight"])]
 
 

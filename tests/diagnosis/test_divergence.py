@@ -127,11 +127,11 @@ def test_a_loss_that_rises_and_stays_is_found_at_its_step(
     (updates, together), draws = of, np.random.default_rng(seed)
     step = np.arange(updates)
     values = rise(falling(step / updates, draws, (0.02, 0.1)), step - int(at * updates), draws)
-    told = divergence(cells(values, together))
-    assert told is not None
-    assert abs(told.first - at * updates) <= 5 * together + 12
-    assert told.low < 0.9
-    assert told.high > 1.5
+    result = divergence(cells(values, together))
+    assert result is not None
+    assert abs(result.first - at * updates) <= 5 * together + 12
+    assert result.low < 0.9
+    assert result.high > 1.5
 
 
 @pytest.mark.parametrize("at", [300, 301, 315])
@@ -139,9 +139,9 @@ def test_the_first_nan_of_a_loss_is_found_within_its_cell(at: int) -> None:
     """A loss that stays NaN diverged at its first NaN, wherever that is in a cell of 16 updates."""
     step, draws = np.arange(600), np.random.default_rng(0)
     values = ended(falling(step / 600, draws), step - at, draws)
-    told = divergence(cells(values, 16))
-    assert told is not None
-    assert told.first == at
+    result = divergence(cells(values, 16))
+    assert result is not None
+    assert result.first == at
 
 
 def test_a_rise_is_over_once_the_loss_has_fallen_again() -> None:

@@ -266,9 +266,9 @@ def test_each_kind_of_skip_that_is_a_finding_alone_has_its_fix():
     assert "torch.where(size > 4 * usual" in finding.fix
     assert "growth_interval=2000" in finding.fix
     both = r"(\d+) of (\d+) soon after the scale had grown, (\d+) of \2 at a steady scale"
-    told = re.search(both, finding.title)
-    assert told is not None
-    assert int(told[1]) + int(told[3]) == int(told[2]) == finding.evidence["skipped"]
+    match = re.search(both, finding.title)
+    assert match is not None
+    assert int(match[1]) + int(match[3]) == int(match[2]) == finding.evidence["skipped"]
 
 
 def tried_and_spiked() -> ScalerCase:

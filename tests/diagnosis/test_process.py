@@ -60,11 +60,11 @@ def test_silence_begins_after_a_minute(quiet_s, expected):
 def test_the_rank_that_stopped_first_is_named():
     """The finding names the rank that stopped first, and no rank if all stopped at the same step."""
     cells = _healthy().recent
-    for other, told in ((cells, None), (cells[:-5], 3)):
+    for other, rank in ((cells, None), (cells[:-5], 3)):
         run = case(scaler(cells, ranks={0: cells, 3: other}), status="silent")
         (finding,) = found(replace(run, now=run.last_time + 90_000_000))
-        assert finding.evidence["rank"] == told
-        assert ("rank 3 was the first to stop, after step 294" in finding.title) == (told == 3)
+        assert finding.evidence["rank"] == rank
+        assert ("rank 3 was the first to stop, after step 294" in finding.title) == (rank == 3)
 
 
 def test_long_updates_are_given_their_time():
@@ -111,8 +111,8 @@ def test_words_of_a_run_are_plain_and_short():
     """Control characters are removed from lints and exceptions, long text is cut, and invalid rules are ignored."""
     evil = "a\x1b]0;owned\x07b" + "c" * 10_000
     words = {"severity": "warning", "title": evil, "explanation": evil, "fix": evil}
-    told = case(_healthy(), events=(event("lint", rule="fused_sgd", parameters=[evil], **words),))
-    (finding,) = found(told)
+    sick = case(_healthy(), events=(event("lint", rule="fused_sgd", parameters=[evil], **words),))
+    (finding,) = found(sick)
     odd = [event("lint", rule=rule, **words) for rule in ("a\x1b[2J", "Up", "x" * 65)]
     raised = event("exception", type=evil)
     (crash,) = found(replace(case(_healthy(), events=(raised,)), status="crashed"))
@@ -131,8 +131,8 @@ def test_only_lints_that_stop_a_run_stop_it():
         "fix": "rm -rf /",
         "stop": True,
     }
-    told = [event("lint", rule=rule, **words) for rule in (*LINTS, "planted", "dead_scale")]
-    findings = [found(case(_healthy(), events=(each,)))[0] for each in told]
+    events = [event("lint", rule=rule, **words) for rule in (*LINTS, "planted", "dead_scale")]
+    findings = [found(case(_healthy(), events=(each,)))[0] for each in events]
     assert (
         {each.rule for each in findings if each.stop}
         == STOPPING
@@ -143,8 +143,8 @@ def test_only_lints_that_stop_a_run_stop_it():
 def test_of_two_lints_the_first_told_is_the_cause():
     """Of lints of equal severity, the one reported first comes first."""
     words = {"severity": "critical", "title": "", "explanation": "", "fix": "", "parameters": []}
-    told = [event("lint", rule=rule, **words) for rule in ("fused_sgd", "poisoned_state")]
-    findings = found(case(_healthy(), events=tuple(reversed(told))))
+    events = [event("lint", rule=rule, **words) for rule in ("fused_sgd", "poisoned_state")]
+    findings = found(case(_healthy(), events=tuple(reversed(events))))
     assert [each.rule for each in findings] == ["fused_sgd", "poisoned_state"]
 
 
@@ -152,11 +152,11 @@ def test_of_two_lints_the_first_told_is_the_cause():
 def test_a_loop_that_destroys_weights_is_named_before_them(later):
     """A lint for `unscale_` during accumulation replaces lints that it causes, with their severity and stop."""
     words = {"title": "", "explanation": "", "fix": "", "parameters": []}
-    told = [
+    events = [
         event("lint", rule="unscale_in_accumulation", severity="warning", **words),
         event("lint", rule=later, severity="critical", stop=True, **words),
     ]
-    (finding,) = found(case(_healthy(), events=tuple(reversed(told))))
+    (finding,) = found(case(_healthy(), events=tuple(reversed(events))))
     assert (finding.rule, finding.severity, finding.stop) == (
         "unscale_in_accumulation",
         "critical",
@@ -185,8 +185,8 @@ def test_an_optimizer_that_parts_ranks_is_named_before_them():
     """A fused optimizer under a sharded scaler replaces the finding of disagreeing ranks, and is critical too."""
     same = cells_of(*torch_scaler(lambda step, scale: False, 300))
     other = cells_of(*torch_scaler(lambda step, scale: step == 200, 300))
-    told = event("lint", rule="sharded_fused", severity="warning", title="", explanation="", fix="")
-    (finding,) = found(case(scaler(same, ranks={0: same, 1: other}), events=(told,)))
+    lint = event("lint", rule="sharded_fused", severity="warning", title="", explanation="", fix="")
+    (finding,) = found(case(scaler(same, ranks={0: same, 1: other}), events=(lint,)))
     assert (finding.rule, finding.severity) == ("sharded_fused", "critical")
 
 
@@ -223,10 +223,10 @@ def test_updates_of_several_scalers_are_no_batches():
 def test_a_crash_before_the_first_update_has_its_lint_for_a_cause():
     """A lint before a crash without updates is the finding; after updates the crash is."""
     words = {"severity": "warning", "title": "A", "explanation": "B", "fix": "C"}
-    told = (event("lint", rule="fp16_parameters", **words), event("exception", type="ValueError"))
-    (finding,) = found(case(status="crashed", events=told))
+    events = (event("lint", rule="fp16_parameters", **words), event("exception", type="ValueError"))
+    (finding,) = found(case(status="crashed", events=events))
     assert (finding.rule, finding.severity) == ("fp16_parameters", "critical")
-    assert rules_of(case(_healthy(), status="crashed", events=told))[0] == "crashed"
+    assert rules_of(case(_healthy(), status="crashed", events=events))[0] == "crashed"
 
 
 def test_a_crash_at_once_after_a_lint_has_it_for_a_cause():
@@ -235,8 +235,8 @@ def test_a_crash_at_once_after_a_lint_has_it_for_a_cause():
     healthy = _healthy()
     last = int(healthy.recent["last"][-1])
     for step, rules in ((last + 1, ["no_gradients"]), (last, ["no_gradients", "crashed"])):
-        told = replace(event("lint", **words), step=step)
-        assert rules_of(case(healthy, status="crashed", events=(told,))) == rules
+        lint = replace(event("lint", **words), step=step)
+        assert rules_of(case(healthy, status="crashed", events=(lint,))) == rules
 
 
 def test_a_second_unscaling_is_the_cause_of_its_crash():
@@ -248,7 +248,7 @@ def test_a_second_unscaling_is_the_cause_of_its_crash():
 
 
 @pytest.mark.parametrize(
-    ("update_us", "told"),
+    ("update_us", "words"),
     [
         (0.5, "0.0005 ms"),
         (999_400, "999 ms"),
@@ -260,8 +260,8 @@ def test_a_second_unscaling_is_the_cause_of_its_crash():
         (7_200_000_000, "2 h"),
     ],
 )
-def test_seconds_begin_at_one(update_us, told):
+def test_seconds_begin_at_one(update_us, words):
     """A duration is shown in seconds from 1 s on, with two digits below 10 s, and in ms below 1 s."""
     run = case(_healthy(), status="silent", update_us=update_us)
     (finding,) = found(replace(run, now=run.last_time + 10**12))
-    assert finding.title.endswith(f"; a step took {told}")
+    assert finding.title.endswith(f"; a step took {words}")

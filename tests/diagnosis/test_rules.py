@@ -229,25 +229,25 @@ WORDS = {"three": "3", "four": "4", "eight": "8", "ten": "10"}
 def test_a_page_gives_the_thresholds_that_its_finding_goes_by(page: Path):
     """The table on a page has the thresholds its rule reads or its text names, with the same values as the code."""
     text = page.read_text(encoding="utf-8")
-    told = dict(ROW.findall(text))
+    documented = dict(ROW.findall(text))
     known = {each.name: getattr(Thresholds(), each.name) for each in fields(Thresholds)}
     (rule,) = [*Path(rules.__path__[0]).rglob(f"{page.stem}.py")] or [None]
     read = re.findall(r"\bthresholds\.(\w+)", rule.read_text("utf-8")) if rule else ()
     prose = " ".join(ROW.sub("", text).split())
     named = {name for name in known if f"`{name}`" in prose}
-    assert {name for name in known if name in read} | named == set(told) & set(known)
+    assert {name for name in known if name in read} | named == set(documented) & set(known)
     numbers = {*re.findall(r"\d+(?:\.\d+)?(?: %)?", prose)}
     numbers |= {number for word, number in WORDS.items() if re.search(rf"\b{word}\b", prose)}
-    for name in set(told) & set(known):
-        assert f"{told[name]} ".startswith(f"{_cell(known[name])} "), name
+    for name in set(documented) & set(known):
+        assert f"{documented[name]} ".startswith(f"{_cell(known[name])} "), name
         if name in named:
             assert {*_numbers(known[name])} <= numbers, name
 
 
 def test_every_threshold_is_on_a_page():
     """Every threshold is in the table of a page."""
-    told = {name for page in PAGES.glob("*.md") for name, _ in ROW.findall(page.read_text("utf-8"))}
-    assert {each.name for each in fields(Thresholds)} <= told
+    rows = {name for page in PAGES.glob("*.md") for name, _ in ROW.findall(page.read_text("utf-8"))}
+    assert {each.name for each in fields(Thresholds)} <= rows
 
 
 def _numbers(threshold: Levels | float) -> list[str]:

@@ -339,8 +339,8 @@ def test_a_layer_is_not_blamed_for_a_scale_below_1_that_all_layers_need(alone, r
     run = trained(lambda step, scale: step < 34 or step in (50, 80, 110), 300)
     rows = [skip(each.step, culprits=2 if alone or each.step > 34 else 4) for each in run.skips]
     scales = run.recent["scale_first"].tolist()
-    told = tuple(replace(each, scale=scales[each.step]) for each in rows)
-    assert rules_of(replace(run, skips=told))[0] == rule
+    skips = tuple(replace(each, scale=scales[each.step]) for each in rows)
+    assert rules_of(replace(run, skips=skips))[0] == rule
 
 
 def test_where_everything_overflows_no_layer_is_named():
@@ -351,12 +351,12 @@ def test_where_everything_overflows_no_layer_is_named():
 def _blamed(rows, **fields):
     """The rules found for a run whose skips have these numbers of culprits per optimizer."""
     run = trained(_spikes(40), 1000, policy=ScalePolicy(init_scale=2.0**60, growth_interval=10**6))
-    told = tuple(
+    skips = tuple(
         skip(each.step, optimizer=optimizer, culprits=culprits)
         for each, of in zip(run.skips, rows, strict=True)
         for optimizer, culprits in of.items()
     )
-    return rules_of(replace(run, skips=told, **fields))
+    return rules_of(replace(run, skips=skips, **fields))
 
 
 @pytest.mark.parametrize(

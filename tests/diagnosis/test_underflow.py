@@ -88,19 +88,19 @@ def test_flushed_values_may_need_a_larger_scale_than_those_that_were_seen():
 
 
 @pytest.mark.parametrize(
-    ("held", "told"),
+    ("held", "part"),
     [
         ({-20: 0.04}, "4\u202f% of the gradient values are subnormal and 96\u202f% are 0: "),
         ({-20: 0.03, -5: 0.01}, None),
     ],
 )
-def test_a_scale_that_flushes_nearly_everything_is_found(held, told):
+def test_a_scale_that_flushes_nearly_everything_is_found(held, part):
     """Few subnormal values are a warning if there is hardly any other value but zeros."""
     policy = ScalePolicy(init_scale=1.0)
     samples = samples_of(STEPS, held, zeros=0.96, scale=1.0)
     findings = found(trained(lambda *_: False, 300, policy=policy, samples=samples))
-    assert [each.rule for each in findings] == (["slow_growth"] if told else [])
-    assert all(each.severity == "warning" and told in each.title for each in findings)
+    assert [each.rule for each in findings] == (["slow_growth"] if part else [])
+    assert all(each.severity == "warning" and part in each.title for each in findings)
     assert all("6 doublings too small" in each.title for each in findings)
 
 
@@ -123,7 +123,7 @@ def test_a_scale_that_climbs_in_time_is_let_climb():
 
 
 @pytest.mark.parametrize(
-    ("tracker", "exponent", "told"),
+    ("tracker", "exponent", "part"),
     [
         (None, -16, "at least 4\u202f000 steps to grow"),
         (1400, -16, "at least 2\u202f600 steps to grow"),
@@ -134,7 +134,7 @@ def test_a_scale_that_climbs_in_time_is_let_climb():
         (2100, -15, "never grows"),
     ],
 )
-def test_updates_that_the_growth_tracker_counted_are_over(tracker, exponent, told):
+def test_updates_that_the_growth_tracker_counted_are_over(tracker, exponent, part):
     """The updates that the growth tracker counted shorten the wait; a tracker beyond the interval never grows."""
     samples = samples_of(STEPS, {exponent: 0.3, -5: 0.7}, scale=64.0)
     run = trained(
@@ -145,8 +145,8 @@ def test_updates_that_the_growth_tracker_counted_are_over(tracker, exponent, tol
         growth_tracker=tracker,
     )
     findings = found(run)
-    assert [each.rule for each in findings] == (["slow_growth"] if told else [])
-    assert all(told in each.title for each in findings)
+    assert [each.rule for each in findings] == (["slow_growth"] if part else [])
+    assert all(part in each.title for each in findings)
 
 
 def test_a_growth_interval_of_0_never_grows():

@@ -65,14 +65,14 @@ def test_an_alert_arrives_and_resolves_while_others_fail(
     def about_the_culprit() -> list[dict[str, Any]]:
         return [each for each in good.got if "first to overflow" in each["title"]]
 
-    (told,) = wait_for(about_the_culprit)
+    (sent,) = wait_for(about_the_culprit)
     (alert,) = [each for each in alarmed.get(run.path)["alerts"] if each["rule"] == RULE]
 
     assert (alert["state"], alert["severity"]) == ("firing", "warning")
-    assert told["title"].startswith("ampmon warning: run-7: head.weight is the first to overflow")
-    assert "Run: run-7 in tests, of tester" in told["message"]
-    assert "Culprit: head.weight" in told["message"]
-    assert f"https://ampmon.example.org/#{run.path}?start=49&stop=" in told["message"]
+    assert sent["title"].startswith("ampmon warning: run-7: head.weight is the first to overflow")
+    assert "Run: run-7 in tests, of tester" in sent["message"]
+    assert "Culprit: head.weight" in sent["message"]
+    assert f"https://ampmon.example.org/#{run.path}?start=49&stop=" in sent["message"]
 
     def deliveries() -> dict[str, Any]:
         (stands,) = [each for each in alarmed.get(run.path)["alerts"] if each["rule"] == RULE]

@@ -184,8 +184,8 @@ def customized(folder: Path, python: str, **files: str) -> subprocess.CompletedP
 def test_the_users_own_sitecustomize_runs(tmp_path: Path) -> None:
     """The user's sitecustomize, which ours hides, still runs under its name. Its errors are shown as usual."""
     done = customized(tmp_path, sys.executable, sitecustomize="print(__name__, __file__)")
-    told = f"sitecustomize {tmp_path / 'sitecustomize.py'}"
-    assert done.stdout.splitlines() == [told, told, "1"]  # the first by the command's own Python
+    line = f"sitecustomize {tmp_path / 'sitecustomize.py'}"
+    assert done.stdout.splitlines() == [line, line, "1"]  # the first by the command's own Python
     done = customized(tmp_path, sys.executable, sitecustomize="import nothing_of_that_name")
     assert done.stdout == "1\n"
     assert "Error in sitecustomize" in done.stderr

@@ -210,6 +210,6 @@ def test_a_server_with_another_token_is_not_called_unreachable(
 
 def kept_losses(server: Server, run_id: str) -> dict[int, tuple[float | None, str | None]]:
     """The stored losses by step, each with its kind if it is not finite."""
-    told = server.get(f"/runs/{run_id}/scalars?name=loss")
-    values = zip(told["value"], told["value_kind"], strict=True)
-    return dict(zip(told["step"], values, strict=True))
+    answer = server.get(f"/runs/{run_id}/scalars?name=loss")
+    values = zip(answer["value"], answer["value_kind"], strict=True)
+    return dict(zip(answer["step"], values, strict=True))

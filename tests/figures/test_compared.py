@@ -154,9 +154,9 @@ def test_gradients_off_fp16s_grid_are_named_and_not_set_beside_those_on_it() -> 
     figure = fate([on, off], View())
     assert {trace["name"] for trace in figure["data"]} == {"\u2068half\u2069"}
     why = "because they have no finite fp16-representable gradient"
-    told = f"Not drawn, {why}: \u2068a name that …ong for one\u2069."
-    assert figure["layout"]["meta"]["caption"].endswith(f" {told}")
-    assert fate([off], View())["layout"]["meta"]["empty"] == told
+    sentence = f"Not drawn, {why}: \u2068a name that …ong for one\u2069."
+    assert figure["layout"]["meta"]["caption"].endswith(f" {sentence}")
+    assert fate([off], View())["layout"]["meta"]["empty"] == sentence
 
 
 def test_the_share_beside_a_line_is_that_of_the_newest_sample() -> None:

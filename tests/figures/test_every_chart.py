@@ -156,14 +156,14 @@ def test_the_axis_of_times_names_the_zone_that_is_asked_for(zone: int, name: str
 
 
 def test_a_time_has_its_date_in_a_window_of_more_than_a_day() -> None:
-    """Two updates two days apart are told apart on hover, and those of a second need no date."""
+    """Two updates two days apart are distinguished on hover, and those of a second need no date."""
     near = made.updates([1.0, 1.0])
     far = near.copy()
     for name in ("time_first", "time_last", "time_min", "time_max"):
         far[name][1] += 2 * 86_400 * 10**6
-    for cells, told in ((near, "%{x|%X} UTC"), (far, "%{x|%Y-%m-%d %X} UTC")):
+    for cells, title in ((near, "%{x|%X} UTC"), (far, "%{x|%Y-%m-%d %X} UTC")):
         axis = FIGURES["scale"](made.source(cells), View(x="time", zone=0))["layout"]["xaxis"]
-        assert axis["unifiedhovertitle"]["text"] == told
+        assert axis["unifiedhovertitle"]["text"] == title
 
 
 def since(cells: Cells, started: int) -> Cells:

@@ -16,8 +16,8 @@ from ampmon_server.model.terms import SETTINGS
 def _source(**would: object) -> Source:
     source = made.source(made.updates([1024.0] * 40))
     assert source.replayed is not None
-    told = replace(source.replayed.simulated, **would)  # type: ignore[arg-type]
-    return replace(source, replayed=replace(source.replayed, simulated=told))
+    changed = replace(source.replayed.simulated, **would)  # type: ignore[arg-type]
+    return replace(source, replayed=replace(source.replayed, simulated=changed))
 
 
 def _sentence(source: Source) -> str:

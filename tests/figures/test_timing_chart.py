@@ -42,7 +42,7 @@ def test_a_column_has_its_mean_and_its_longest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "words"),
     [
         (3e-7, "300\u202fns"),
         (0.0009996, "1\u202fms"),
@@ -52,11 +52,11 @@ def test_a_column_has_its_mean_and_its_longest() -> None:
         (319_680, "3.7\u202fd"),
     ],
 )
-def test_times_have_a_unit_of_their_size(seconds: float, told: str) -> None:
+def test_times_have_a_unit_of_their_size(seconds: float, words: str) -> None:
     """A step of nanoseconds or of days is shown in three digits of its unit, without an exponent."""
     figure = timing(_source([-1, seconds, 2 * seconds], [-1] * 3), View())
     (line,) = made.traces(figure, name="time per step")
-    assert line["text"][0] == f"step 1: {told}"
+    assert line["text"][0] == f"step 1: {words}"
     said = [_caption(figure), *figure["layout"]["yaxis"]["ticktext"]]
     assert not any("e+" in each or "e-" in each for each in said)
 

@@ -157,8 +157,8 @@ def _flushed(scales: list[float], **estimate: float) -> Source:
     n = len(scales)
     on_grid = made.totals(made.histograms([{0: 90}] * n), [10] * n)
     at = made.gradients(list(range(n)), on_grid, scales=scales)
-    told = {"low": 0.01, "estimate": 0.02, "high": 0.04, "seen": 0.02, "error": 0.001, "small": 0.5}
-    gone = Flushed(**{**told, **estimate}, structural=0.08, experiments=1)
+    base = {"low": 0.01, "estimate": 0.02, "high": 0.04, "seen": 0.02, "error": 0.001, "small": 0.5}
+    gone = Flushed(**{**base, **estimate}, structural=0.08, experiments=1)
     return replace(made.source(made.updates(scales), at), flushed=gone, newest=True)
 
 

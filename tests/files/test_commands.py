@@ -75,9 +75,9 @@ def test_logs_and_event_files_become_runs(
     assert main(["import", str(events), "--name", "seen", "--project", "board", *way]) == 0
     assert main(["import", str(tmp_path / "none.log"), *way]) == 2
     assert main(["import", str(log), str(tmp_path / "skips.csv"), *way]) == 2
-    told = capfd.readouterr()
-    assert "seen: 181 records, in the project board" in told.out
-    assert "a CSV cannot be imported" in told.err
+    printed = capfd.readouterr()
+    assert "seen: 181 records, in the project board" in printed.out
+    assert "a CSV cannot be imported" in printed.err
 
     store = Store.open(Settings(data_directory=directory, judging=False))
     found = {each.name: each for each in store.runs(Wanted()).rows}

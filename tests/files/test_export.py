@@ -161,11 +161,11 @@ def test_the_command_writes_all_or_nothing(
     assert main(asked) == 2
     assert main(["export", "nobody", "--data-dir", str(directory), "-o", f"{file}.csv"]) == 2
     assert main([*asked[:4], "-o", "-", "--what", "skips", "--format", "csv"]) == 0
-    told = capfd.readouterr()
-    assert f"{file}: known, 23 rows of updates, " in told.out
-    assert "--force" in told.err
-    assert "there is no run 'nobody'" in told.err
-    assert told.out.splitlines()[1].startswith("step,time,stream")
+    printed = capfd.readouterr()
+    assert f"{file}: known, 23 rows of updates, " in printed.out
+    assert "--force" in printed.err
+    assert "there is no run 'nobody'" in printed.err
+    assert printed.out.splitlines()[1].startswith("step,time,stream")
     assert [path.name for path in tmp_path.iterdir()] == ["run.parquet"]
     assert main([*asked[:4], "-o", str(tmp_path / "RUN.CSV")]) == 0
     assert (tmp_path / "RUN.CSV").read_text().startswith("step,scaler,attempt,")

@@ -72,9 +72,9 @@ def test_counts_are_those_of_the_log(store: Store, tmp_path: Path) -> None:
     assert (summary.updates, summary.skipped) == (900, sum("OVERFLOW" in line for line in lines))
 
     lines = list(megatron(1000, always(2.0**20)))
-    told = [line.split("iterations: ")[1].split("|")[0] for line in lines if "skipped" in line]
+    counts = [line.split("iterations: ")[1].split("|")[0] for line in lines if "skipped" in line]
     summary, _ = store.run(stored(store, tmp_path / "megatron.log", lines))
-    assert (summary.updates, summary.skipped) == (1000, sum(map(int, told)))
+    assert (summary.updates, summary.skipped) == (1000, sum(map(int, counts)))
     assert summary.scale == 2.0**20
     assert summary.status == "finished"
 
@@ -151,10 +151,10 @@ def test_the_doctor_reads_a_log(tmp_path: Path, capfd: pytest.CaptureFixture[str
     file.write_text("\n".join(deepspeed(900, always(2.0**12), window=20, power=12, hysteresis=1)))
 
     assert main(["doctor", "--log", str(file)]) == 20
-    told = capfd.readouterr()
-    assert '"loss_scale_window": 2000' in told.out
-    assert f"after`ampmonimport{file}`" in "".join(told.out.split())  # the path may be broken
-    assert "read as a log of deepspeed" in told.err
+    printed = capfd.readouterr()
+    assert '"loss_scale_window": 2000' in printed.out
+    assert f"after`ampmonimport{file}`" in "".join(printed.out.split())  # the path may be broken
+    assert "read as a log of deepspeed" in printed.err
     assert main(["doctor", "--log", str(file), "--json"]) == 20
     assert json.loads(capfd.readouterr().out)["findings"][0]["rule"] == "sawtooth"
     none = tmp_path / "none.log"

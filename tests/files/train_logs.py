@@ -96,8 +96,8 @@ def megatron(steps: int, limit: Limit, *, power: int = 32, window: int = 1000) -
 
 def fairseq(steps: int, limit: Limit, *, window: int = 2048) -> Iterator[str]:
     """The trainer's overflow notes, and progress as JSON. `num_updates` counts only applied updates."""
-    told = f"'fp16_init_scale': 128, 'fp16_scale_window': {window}, 'min_loss_scale': 0.0001"
-    yield f"2026-03-01 09:00:00 | INFO | fairseq_cli.train | {{'common': {{{told}}}}}"
+    settings = f"'fp16_init_scale': 128, 'fp16_scale_window': {window}, 'min_loss_scale': 0.0001"
+    yield f"2026-03-01 09:00:00 | INFO | fairseq_cli.train | {{'common': {{{settings}}}}}"
     scale, last, done = 128.0, -1, 0
     for step in range(steps):
         when = stamp(step, "%Y-%m-%d %H:%M:%S").partition(",")[0]

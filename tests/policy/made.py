@@ -20,7 +20,7 @@ def drive(
     scaler = torch.amp.GradScaler("cpu", **settings)  # type: ignore[arg-type]
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight], lr=0.0)
-    told = []
+    rows = []
     for update in range(updates):
         scaler.scale(weight.sum())  # the first call creates the scale
         scale = scaler.get_scale()
@@ -28,8 +28,8 @@ def drive(
         weight.grad = torch.full((1,), float("inf") if skipped else 0.0)
         scaler.step(optimizer)
         scaler.update()
-        told.append((scale, skipped))
-    return told
+        rows.append((scale, skipped))
+    return rows
 
 
 def recorded(
@@ -37,27 +37,27 @@ def recorded(
 ) -> list[tuple[float, bool]]:
     """The same as `drive` with the state machine, which is tested against the real scaler and much faster."""
     machine = Torch(**settings)  # type: ignore[arg-type]
-    told = []
+    rows = []
     for update in range(updates):
         scale = machine.scale
         skipped = overflows(update, scale)
-        told.append((scale, skipped))
+        rows.append((scale, skipped))
         if skipped:
             machine.overflow()
         else:
             machine.clean(1)
-    return told
+    return rows
 
 
 def history(
-    told: list[tuple[float, bool]], nan: set[int] = frozenset(), **settings: float
+    rows: list[tuple[float, bool]], nan: set[int] = frozenset(), **settings: float
 ) -> History:  # type: ignore[assignment]
     """A whole run without samples."""
-    steps = np.arange(len(told), dtype=np.int64)
+    steps = np.arange(len(rows), dtype=np.int64)
     return History.of(
         steps,
-        np.array([scale for scale, _ in told]),
-        np.array([skipped for _, skipped in told]),
+        np.array([scale for scale, _ in rows]),
+        np.array([skipped for _, skipped in rows]),
         np.isin(steps, list(nan)),
         policy=ScalePolicy(**settings),  # type: ignore[arg-type]
         samples=empty_gradients(),

@@ -76,8 +76,8 @@ def _is_inside(world: int, init: int, interval: int) -> bool:
     run = history(record(1000, overflows, growth_interval=50), growth_interval=50)
     setting = Setting("torch", 2.0**init, 2.0, 0.5, interval)
     skips = Simulator(run).run(setting, replays=8).skips
-    told = record(1000, overflows, init_scale=2.0**init, growth_interval=interval)
-    return skips.low <= sum(skipped for _, skipped in told) <= skips.high
+    updates = record(1000, overflows, init_scale=2.0**init, growth_interval=interval)
+    return skips.low <= sum(skipped for _, skipped in updates) <= skips.high
 
 
 @pytest.mark.parametrize(

@@ -50,14 +50,14 @@ def test_a_run_with_hysteresis_is_replayed_with_it(rules: str) -> None:
     policy = ScalePolicy(
         scaler_type=f"megatron.DynamicGradScaler({rules})", device="none", growth_interval=50
     )
-    machine, told = recorded(policy).machine(own=policy), []
+    machine, updates = recorded(policy).machine(own=policy), []
     for update in range(3000):
-        told.append((machine.scale, _noisy(update, machine.scale)))
-        if told[-1][1]:
+        updates.append((machine.scale, _noisy(update, machine.scale)))
+        if updates[-1][1]:
             machine.overflow()
         else:
             machine.clean(1)
-    run = replace(history(told), policy=policy)
+    run = replace(history(updates), policy=policy)
     simulator = Simulator(run)
     simulated = simulator.run(recorded(policy))
     assert simulated.skips.expected == run.skips
@@ -80,10 +80,10 @@ def test_a_setting_that_changed_is_compared_with_the_run() -> None:
 
 def test_the_path_of_the_scale_is_told_at_places() -> None:
     """The path equals the recorded scales under the run's own policy, and is constant for a fixed scale."""
-    told = record(3000, _noisy, growth_interval=50)
-    run = history(told, growth_interval=50)
+    updates = record(3000, _noisy, growth_interval=50)
+    run = history(updates, growth_interval=50)
     simulator, places = Simulator(run), run.places(100, 2000, most=400)
-    levels = [float(np.log2(told[place][0])) for place in places.tolist()]
+    levels = [float(np.log2(updates[place][0])) for place in places.tolist()]
     assert (places[0], places[-1], len(places)) == (100, 2000, 400)
     for found in (simulator.recorded(places), simulator.run(recorded(run.policy), places=places)):
         assert found.path is not None
@@ -154,17 +154,19 @@ def test_each_framework_finds_the_ceiling(kind: Kind) -> None:
 
 def test_deepspeed_says_that_it_would_have_raised() -> None:
     """DeepSpeed's replay of a run that overflows at any scale ends with its error."""
-    told = record(200, lambda update, scale: True)
-    run = history(told, set(range(200)))
+    updates = record(200, lambda update, scale: True)
+    run = history(updates, set(range(200)))
     assert "raises" in str(Simulator(run).run(DEFAULTS["deepspeed"]).ended)
 
 
 def test_a_scale_set_by_hand_counts_for_what_it_tells() -> None:
     """Updates at a scale that was set manually, or that is invalid, are replayed like any others."""
-    told = [(2.0**10, False)] * 50 + [(2.0**14, True)] * 3 + [(0.0, False)] + [(2.0**9, False)] * 50
-    run = history(told)
+    updates = (
+        [(2.0**10, False)] * 50 + [(2.0**14, True)] * 3 + [(0.0, False)] + [(2.0**9, False)] * 50
+    )
+    run = history(updates)
     assert run.skips == 3
-    assert run.replayed == len(told)
+    assert run.replayed == len(updates)
     assert Simulator(run).run(Setting("fixed", 2.0**10)).skips.low <= 3
 
 
@@ -205,23 +207,23 @@ def test_a_wide_band_beside_what_was_is_an_answer() -> None:
     was = Simulator(history(record(100, lambda update, scale: update % 10 == 0))).recorded()
     would = replace(was, setting=replace(was.setting, growth_interval=7))
 
-    def told(low: int, high: int) -> str:
+    def words(low: int, high: int) -> str:
         return sentence(was, replace(would, skips=Skips(low, (low + high) / 2, high)))
 
-    assert told(0, 6) == "0 to 6 skips instead of 10."
-    assert told(0, 40).startswith("Inconclusive, because there is too little data")
-    assert told(9, 11).startswith("About 10 skips")
+    assert words(0, 6) == "0 to 6 skips instead of 10."
+    assert words(0, 40).startswith("Inconclusive, because there is too little data")
+    assert words(9, 11).startswith("About 10 skips")
     lost = Lost(Share(0.0, 0.0, 0.0), Share(0.2, 0.5, 0.8))
     was, would = replace(was, lost=lost), replace(would, lost=lost)
-    assert told(0, 6) == "0 to 6 skips instead of 10; 50\u202f% subnormal, 0\u202f% zero."
-    assert told(0, 40).endswith(": 0 to 40 skips instead of 10.")
+    assert words(0, 6) == "0 to 6 skips instead of 10; 50\u202f% subnormal, 0\u202f% zero."
+    assert words(0, 40).endswith(": 0 to 40 skips instead of 10.")
 
 
 def test_the_recommendation_is_written_in_the_framework_s_settings() -> None:
     """The advice for a Megatron run consists of Megatron's flags."""
-    told = record(3000, lambda update, scale: scale >= 2.0**12, growth_interval=20)
+    updates = record(3000, lambda update, scale: scale >= 2.0**12, growth_interval=20)
     of = {"scaler_type": "megatron.DynamicGradScaler(hysteresis=2, min_scale=1)", "device": "none"}
-    advice = advise(Simulator(history(told, growth_interval=20, **of)), Recommended())
+    advice = advise(Simulator(history(updates, growth_interval=20, **of)), Recommended())
     assert re.fullmatch(r"--initial-loss-scale \d+ --loss-scale-window \d+", advice.code)
 
 

@@ -166,5 +166,5 @@ def test_the_worst_that_was_measured_holds() -> None:
     over = [each.zero_over for each in found if each.bits < 0]
     assert len(over) > 100
     assert max(over) <= 0.012
-    told = [error.underflow_over for error in DOWN]
-    assert sum(each <= told[-1] for each in over) >= 0.8 * len(over)
+    bounds = [error.underflow_over for error in DOWN]
+    assert sum(each <= bounds[-1] for each in over) >= 0.8 * len(over)

@@ -196,7 +196,7 @@ def test_each_of_many_is_as_if_alone(
 def test_devices_measure_many_together(
     lengths: list[int], dtype: torch.dtype, values: list[float]
 ) -> None:
-    """Gradients that share a block or span two blocks are told apart."""
+    """Gradients that share a block or span two blocks are distinguished."""
     everything = torch.tensor(values, dtype=torch.float64).to(dtype)
     everything = everything.repeat(sum(lengths) // len(values) + 1)[: sum(lengths)]
     gradients = [each for each in everything.split(lengths) if len(each)]

@@ -299,7 +299,7 @@ def test_a_vendors_scaler_without_private_members_streams(data_directory: Path) 
     assert recorded.events("error") == []
 
 
-class Told(torch.amp.GradScaler):
+class ScalerSubclass(torch.amp.GradScaler):
     """A user's subclass: its methods take and return more than torch's, and it has a `monitor` of its own."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -346,7 +346,9 @@ def test_a_subclass_does_what_it_did(data_directory: Path) -> None:
         ]
         return found
 
-    assert train(ampmon.watch(Told("cpu", init_scale=4.0))) == train(Told("cpu", init_scale=4.0))
+    assert train(ampmon.watch(ScalerSubclass("cpu", init_scale=4.0))) == train(
+        ScalerSubclass("cpu", init_scale=4.0)
+    )
     assert ampmon.watch(Overseen("cpu")).monitor() == "mine"
     recorded = recording(data_directory)
     assert len(recorded.updates) == 1

@@ -101,8 +101,8 @@ def syncs(scaler: torch.amp.GradScaler) -> tuple[int, int]:
         for _ in range(STEPS):
             iterate(scaler, model, optimizer)
     waits = [event for event in profile.events() if "Synchronize" in event.name]
-    told = [warning for warning in caught if "synchroniz" in str(warning.message)]
-    return len(told), len(waits)
+    warned = [warning for warning in caught if "synchroniz" in str(warning.message)]
+    return len(warned), len(waits)
 
 
 def test_the_plain_route_syncs_as_ever() -> None:

@@ -43,7 +43,7 @@ def work(rank: int, directory: str, port: int) -> None:
         ampmon.init(dir=f"{directory}/{scenario.__name__}", mode="offline")
         scenario(rank)
         ampmon.finish()
-    ampmon.init(dir=f"{directory}/told", mode="offline", run_id=GIVEN)
+    ampmon.init(dir=f"{directory}/given", mode="offline", run_id=GIVEN)
     replicated(rank)
     ampmon.finish()
     os.environ["TORCHELASTIC_RUN_ID"] = "100"
@@ -375,7 +375,7 @@ def test_a_fused_optimizer_is_not_reduced_over_ranks(directory: Path) -> None:
 
 def test_a_run_id_that_was_given_is_kept(directory: Path) -> None:
     """A run id given to `init` takes precedence over the agreed one."""
-    assert {str(recorded.attempt.run_id) for recorded in recordings(directory / "told")} == {GIVEN}
+    assert {str(recorded.attempt.run_id) for recorded in recordings(directory / "given")} == {GIVEN}
 
 
 def test_ranks_of_a_launch_with_an_id_go_on_with_the_run_of_rank_0(directory: Path) -> None:

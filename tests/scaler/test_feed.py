@@ -23,8 +23,8 @@ def test_updates_are_recorded_as_they_are_told(data_directory: Path) -> None:
     """Scale, skips and events are recorded, with the policy in the header and loss values beside them."""
     policy = ampmon.Policy(scaler="mine.Scaler", init_scale=8.0, growth_interval=2, hysteresis=2)
     feed = ampmon.stream("mine", policy=policy)
-    told = [(8.0, 8.0, True), (8.0, 4.0, True), (4.0, 4.0, False), (4.0, 8.0, False)]
-    for before, after, skipped in told:
+    updates = [(8.0, 8.0, True), (8.0, 4.0, True), (4.0, 4.0, False), (4.0, 8.0, False)]
+    for before, after, skipped in updates:
         feed.update(before, after, skipped)
         ampmon.log({"loss": 0.5})
     assert (feed.updates, feed.skips, feed.errors) == (4, 2, 0)
@@ -32,7 +32,7 @@ def test_updates_are_recorded_as_they_are_told(data_directory: Path) -> None:
     recorded = recording(data_directory)
     seen = [(u.scale, u.scale_after, u.optimizers[0].skipped, u.event) for u in recorded.updates]
     events = ["steady", "backoff", "steady", "grow"]
-    assert seen == [(*each, event) for each, event in zip(told, events, strict=True)]
+    assert seen == [(*each, event) for each, event in zip(updates, events, strict=True)]
     assert [update.growth_tracker for update in recorded.updates] == [0, 0, 1, 0]
     assert [scalars.ordinal for scalars in recorded.scalars] == [0, 1, 2, 3]
     header = recorded.header("mine")

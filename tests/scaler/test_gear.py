@@ -227,7 +227,9 @@ def _leave_out_what_varies(record: dict[str, Any], *, unsure: bool) -> None:
                 step.pop("culprit_parameters", None)
 
 
-def told(directory: Path, schedule: list[str], *, fused: bool) -> tuple[list[Any], dict[str, Any]]:
+def content(
+    directory: Path, schedule: list[str], *, fused: bool
+) -> tuple[list[Any], dict[str, Any]]:
     """Return what is recorded of a loop, without clock values, and what the monitor then shows."""
     ampmon.init("gears", dir=directory, mode="offline")
     loop = Loop(fused=fused)
@@ -246,11 +248,11 @@ def told(directory: Path, schedule: list[str], *, fused: bool) -> tuple[list[Any
     for record in records:
         _leave_out_what_varies(record, unsure=unsure)
     # The maintenance thread's events on a slow or quick disk also depend on the clock.
-    told = [each for each in records if each["type"] != "stream" and each.get("kind") != "spool"]
-    for record in told:
+    kept = [each for each in records if each["type"] != "stream" and each.get("kind") != "spool"]
+    for record in kept:
         if not record["stream"]:
             record.pop("seq", None)
-    return told if PLACE == "cpu" else sorted(told, key=repr), shown
+    return kept if PLACE == "cpu" else sorted(kept, key=repr), shown
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -261,10 +263,10 @@ def test_both_gears_tell_the_same(
     tmp_path_factory: pytest.TempPathFactory, schedule: list[str], *, fused: bool
 ) -> None:
     """Without the plain gear the same loop gives the same records in the same order, and the same monitor values."""
-    plain = told(tmp_path_factory.mktemp("plain"), schedule, fused=fused)
+    plain = content(tmp_path_factory.mktemp("plain"), schedule, fused=fused)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PlainGear, "engage", lambda *_: None)
-        full = told(tmp_path_factory.mktemp("full"), schedule, fused=fused)
+        full = content(tmp_path_factory.mktemp("full"), schedule, fused=fused)
     assert plain == full
 
 

@@ -30,7 +30,7 @@ from recording import recording, recordings
 pytestmark = pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
 
 
-def told(directory: Path) -> dict[str, wire.Event]:
+def lints_of(directory: Path) -> dict[str, wire.Event]:
     """Return the lints of the only recording by rule; assert that each occurs once."""
     events = recording(directory).events("lint")
     rules = [event.detail["rule"] for event in events]
@@ -89,7 +89,7 @@ def test_a_right_loop_is_told_nothing(data_directory: Path, to_none: bool) -> No
         loop.optimizer.zero_grad(set_to_none=to_none)
         if loop.scaler.get_scale() >= before:
             scheduler.step()
-    assert told(data_directory) == {}
+    assert lints_of(data_directory) == {}
 
 
 def test_what_is_stepped_may_be_no_optimizer(data_directory: Path) -> None:
@@ -107,7 +107,7 @@ def test_what_is_stepped_may_be_no_optimizer(data_directory: Path) -> None:
             loop.spoil(float("nan"))
         loop.finish(clear=False)
         optimizer.zero_grad()
-    assert told(data_directory) == {}
+    assert lints_of(data_directory) == {}
     assert [each.optimizers[0].skipped for each in recording(data_directory).updates].count(
         True
     ) == 3
@@ -125,7 +125,7 @@ def test_gradients_of_a_turn_that_is_another_s_are_no_lint(data_directory: Path)
         scaler.scale(second(first(torch.randn(3, 4))).square().mean()).backward()
         scaler.step(optimizer)
         scaler.update()
-    assert told(data_directory) == {}
+    assert lints_of(data_directory) == {}
 
 
 @pytest.mark.parametrize("spoilt", [True, False])
@@ -137,7 +137,7 @@ def test_fused_sgd_whose_first_step_overflowed(data_directory: Path, spoilt: boo
         if spoilt and not update:
             loop.spoil()
         loop.finish()
-    lints = told(data_directory)
+    lints = lints_of(data_directory)
     assert set(lints) == ({"fused_sgd"} if spoilt else set())
     if spoilt:
         assert lints["fused_sgd"].detail["severity"] == "critical"
@@ -150,7 +150,7 @@ def test_a_scaler_under_bfloat16(data_directory: Path) -> None:
     loop = Loop()
     loop.scaler.scale(loop.loss(torch.bfloat16)).backward()
     loop.finish()
-    assert set(told(data_directory)) == {"scaler_under_bf16"}
+    assert set(lints_of(data_directory)) == {"scaler_under_bf16"}
 
 
 @SEES_PRECISION
@@ -162,7 +162,7 @@ def test_fp16_with_a_disabled_scaler(data_directory: Path) -> None:
     with pytest.warns(ampmon.AmpmonWarning) as warned:
         scaler.scale(loop.loss()).backward()
     scaler.scale(loop.loss()).backward()
-    (lint,) = told(data_directory).values()
+    (lint,) = lints_of(data_directory).values()
     assert lint.detail["rule"] == "fp16_without_scaler"
     assert lint.detail["fix"] == (
         'scaler = ampmon.GradScaler("cpu", enabled=True, model=net)  # enabled was False'
@@ -188,7 +188,7 @@ def test_bfloat16_with_a_disabled_scaler_is_right(data_directory: Path) -> None:
     loop = Loop()
     scaler = ampmon.GradScaler("cpu", enabled=False)
     scaler.scale(loop.loss(torch.bfloat16)).backward()
-    assert told(data_directory) == {}
+    assert lints_of(data_directory) == {}
 
 
 @SEES_PRECISION
@@ -202,7 +202,7 @@ def test_losses_logged_without_a_scaler(data_directory: Path, dtype: torch.dtype
             loss = model(torch.ones(2, 4)).float().sum()
         loss.backward()
         ampmon.log({"loss": loss})
-    assert set(told(data_directory)) == (
+    assert set(lints_of(data_directory)) == (
         {"fp16_without_scaler"} if dtype is torch.float16 else set()
     )
 
@@ -218,7 +218,7 @@ def test_fp16_parameters(data_directory: Path) -> None:
     scaler.scale(model[2](model[0](torch.ones(1, 4).half()).float()).sum()).backward()
     with pytest.raises(ValueError, match="Attempting to unscale FP16 gradients"):
         scaler.step(optimizer)
-    lint = told(data_directory)["fp16_parameters"]
+    lint = lints_of(data_directory)["fp16_parameters"]
     assert lint.detail["parameters"] == ["0.weight", "0.bias"]
     assert lint.detail["title"] == "2 parameters are fp16"
 
@@ -252,7 +252,7 @@ def test_clipping_of_scaled_gradients(
         else:
             nn.utils.clip_grad_value_(loop.model.parameters(), most)
         loop.finish()
-    assert set(told(data_directory)) == {"clip_before_unscale"}
+    assert set(lints_of(data_directory)) == {"clip_before_unscale"}
 
 
 @pytest.mark.parametrize("passes", [1, 3])
@@ -269,7 +269,7 @@ def test_gradients_that_the_loop_divides_by_the_scale(
             gradient.div_(loop.scaler.get_scale())
         nn.utils.clip_grad_norm_(loop.model.parameters(), 100.0)
         loop.finish()
-    assert set(told(data_directory)) == found
+    assert set(lints_of(data_directory)) == found
 
 
 def test_clipping_beside_an_empty_parameter(data_directory: Path) -> None:
@@ -281,7 +281,7 @@ def test_clipping_beside_an_empty_parameter(data_directory: Path) -> None:
         loop.scaler.scale(loop.loss() + empty.sum()).backward()
         nn.utils.clip_grad_norm_(loop.model.parameters(), 1.0)
         loop.finish()
-    assert set(told(data_directory)) == {"clip_before_unscale"}
+    assert set(lints_of(data_directory)) == {"clip_before_unscale"}
 
 
 def test_gradients_averaged_by_hand_are_no_clipping(data_directory: Path) -> None:
@@ -292,7 +292,7 @@ def test_gradients_averaged_by_hand_are_no_clipping(data_directory: Path) -> Non
         for gradient in loop.gradients():
             gradient.div_(2)
         loop.finish()
-    assert told(data_directory) == {}
+    assert lints_of(data_directory) == {}
 
 
 def test_unscale_in_the_middle_of_accumulation(data_directory: Path) -> None:
@@ -302,7 +302,7 @@ def test_unscale_in_the_middle_of_accumulation(data_directory: Path) -> None:
     loop.scaler.unscale_(loop.optimizer)
     loop.backward()
     loop.finish()
-    assert set(told(data_directory)) == {"unscale_in_accumulation"}
+    assert set(lints_of(data_directory)) == {"unscale_in_accumulation"}
 
 
 def test_steps_left_out_for_overflows_are_right(data_directory: Path) -> None:
@@ -316,7 +316,7 @@ def test_steps_left_out_for_overflows_are_right(data_directory: Path) -> None:
         loop.scaler.update()
         loop.optimizer.zero_grad()
     assert 8 < len(recording(data_directory).events("update_without_step")) < 40
-    assert told(data_directory) == {}
+    assert lints_of(data_directory) == {}
 
 
 def test_unscale_at_each_micro_batch(data_directory: Path) -> None:
@@ -327,7 +327,7 @@ def test_unscale_at_each_micro_batch(data_directory: Path) -> None:
     loop.backward()
     with pytest.raises(RuntimeError, match="already been called"):
         loop.scaler.unscale_(loop.optimizer)
-    assert set(told(data_directory)) == {"unscale_in_accumulation"}
+    assert set(lints_of(data_directory)) == {"unscale_in_accumulation"}
 
 
 def test_the_scale_changed_within_a_batch(data_directory: Path) -> None:
@@ -340,7 +340,7 @@ def test_the_scale_changed_within_a_batch(data_directory: Path) -> None:
         loop.backward()
         loop.finish()
         loop.scaler.update(1024.0)
-    assert set(told(data_directory)) == {"scale_within_batch"}
+    assert set(lints_of(data_directory)) == {"scale_within_batch"}
 
 
 def test_the_backward_pass_under_autocast(data_directory: Path) -> None:
@@ -350,7 +350,7 @@ def test_the_backward_pass_under_autocast(data_directory: Path) -> None:
         with torch.autocast("cpu", torch.float16):
             loop.backward()
         loop.finish()
-    assert set(told(data_directory)) == {"backward_under_autocast"}
+    assert set(lints_of(data_directory)) == {"backward_under_autocast"}
 
 
 @pytest.mark.parametrize("tensor", [True, False])
@@ -366,7 +366,7 @@ def test_a_scheduler_that_steps_on_skips(data_directory: Path, tensor: bool) -> 
             loop.spoil()
         loop.finish()
         scheduler.step()
-    (lint,) = told(data_directory).values()
+    (lint,) = lints_of(data_directory).values()
     assert lint.detail["rule"] == "scheduler_on_skip"
     (recorded,) = recordings(data_directory)
     scheduled = [update.ordinal for update in recorded.updates if update.scheduled]
@@ -384,7 +384,7 @@ def test_a_scheduler_that_never_steps(data_directory: Path) -> None:
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
-    lints = told(data_directory)
+    lints = lints_of(data_directory)
     assert set(lints) == {"scheduler_frozen"}
     assert lints["scheduler_frozen"].detail["severity"] == "notice"
 
@@ -399,7 +399,7 @@ def test_update_is_never_called(data_directory: Path, unscale: bool) -> None:
     again = loop.scaler.unscale_ if unscale else loop.scaler.step
     with pytest.raises(RuntimeError, match=r"update\(\)|after step\(\)"):
         again(loop.optimizer)
-    assert set(told(data_directory)) == {"no_update"}
+    assert set(lints_of(data_directory)) == {"no_update"}
 
 
 def test_the_optimizer_is_stepped_past_the_scaler(data_directory: Path) -> None:
@@ -408,7 +408,7 @@ def test_the_optimizer_is_stepped_past_the_scaler(data_directory: Path) -> None:
     loss = torch.ones(())
     for _ in range(1000):
         scaler.scale(loss)
-    assert set(told(data_directory)) == {"no_step"}
+    assert set(lints_of(data_directory)) == {"no_step"}
 
 
 class Whole(SGD):
@@ -434,7 +434,7 @@ def test_a_second_step_of_an_optimizer_without_state_is_seen(
         loop.optimizer.zero_grad()
         pickle.loads(pickle.dumps(loop.optimizer)).step()
     assert not loop.optimizer._optimizer_step_post_hooks
-    assert set(told(data_directory)) == ({"stepped_past"} if twice else set())
+    assert set(lints_of(data_directory)) == ({"stepped_past"} if twice else set())
 
 
 def test_two_optimizers_of_one_parameter(data_directory: Path) -> None:
@@ -448,7 +448,7 @@ def test_two_optimizers_of_one_parameter(data_directory: Path) -> None:
             loop.scaler.step(other)
         loop.scaler.update()
         loop.optimizer.zero_grad()
-    lint = told(data_directory)["shared_parameter"]
+    lint = lints_of(data_directory)["shared_parameter"]
     assert lint.detail["parameters"] == ["2.weight", "2.bias"]
 
 
@@ -466,7 +466,7 @@ def test_an_optimizer_that_unscales_a_shared_gradient_is_no_loop_that_divides(
             loop.scaler.step(optimizer)
         loop.scaler.update()
         loop.optimizer.zero_grad()
-    assert set(told(data_directory)) == {"shared_parameter"}
+    assert set(lints_of(data_directory)) == {"shared_parameter"}
 
 
 def test_of_many_optimizers_those_two_are_named_that_share(data_directory: Path) -> None:
@@ -479,7 +479,7 @@ def test_of_many_optimizers_those_two_are_named_that_share(data_directory: Path)
     for optimizer in (loop.optimizer, adam, adamw):
         loop.scaler.step(optimizer)
     loop.scaler.update()
-    title = told(data_directory)["shared_parameter"].detail["title"]
+    title = lints_of(data_directory)["shared_parameter"].detail["title"]
     assert title.startswith("Adam and AdamW hold the same 1 parameters")
 
 
@@ -489,7 +489,7 @@ def test_gradients_never_cleared(data_directory: Path) -> None:
     for _ in range(6):
         loop.backward()
         loop.finish(clear=False)
-    assert set(told(data_directory)) == {"uncleared_gradients"}
+    assert set(lints_of(data_directory)) == {"uncleared_gradients"}
 
 
 @pytest.mark.parametrize("clear", [None, True, False])
@@ -503,7 +503,9 @@ def test_gradients_that_ddp_writes_into(
         _train_under_ddp(clear)
     finally:
         torch.distributed.destroy_process_group()
-    assert set(told(data_directory)) == (set() if clear is not None else {"uncleared_gradients"})
+    assert set(lints_of(data_directory)) == (
+        set() if clear is not None else {"uncleared_gradients"}
+    )
 
 
 def _train_under_ddp(clear: bool | None) -> None:
@@ -529,7 +531,7 @@ def test_gradients_cleared_behind_autograds_back(data_directory: Path, after_sca
             gradient.data.zero_()
         (loop.scaler.scale(loop.loss()) if loss is None else loss).backward()
         loop.finish(clear=False)
-    assert told(data_directory) == {}
+    assert lints_of(data_directory) == {}
 
 
 def test_a_state_that_is_poisoned(data_directory: Path) -> None:
@@ -542,7 +544,7 @@ def test_a_state_that_is_poisoned(data_directory: Path) -> None:
         loop.backward()
         loop.spoil(float("nan"))
         loop.finish()
-    lint = told(data_directory)["poisoned_state"]
+    lint = lints_of(data_directory)["poisoned_state"]
     assert lint.detail["parameters"] == ["2.weight"]
     assert lint.detail["stop"]
 
@@ -554,7 +556,7 @@ def test_nan_in_the_data_poisons_nothing(data_directory: Path) -> None:
         loop.backward()
         loop.spoil(float("nan"))
         loop.finish()
-    assert told(data_directory) == {}
+    assert lints_of(data_directory) == {}
 
 
 def test_what_lints_look_at_is_only_enqueued() -> None:

@@ -63,7 +63,7 @@ class Loop:
             torch.accelerator.synchronize() if PLACE != "cpu" else None
 
 
-def told(directory: Path) -> list[str | None]:
+def recorded_losses(directory: Path) -> list[str | None]:
     return [update.loss for update in recording(directory).updates]
 
 
@@ -98,7 +98,7 @@ def test_the_losses_of_a_skip_are_told(
     given = list(map(tensor, losses))
     loop.update(*given)
     loop.update(skips=False)
-    assert told(data_directory) == [None] * STEADY * steady + [state, None]
+    assert recorded_losses(data_directory) == [None] * STEADY * steady + [state, None]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_the_losses_of_a_skip_are_told(
 def test_any_kind_of_loss_is_told(data_directory: Path, given: Any, state: str | None) -> None:
     """Lists, vectors and other dtypes have a state; beside a loss too large to keep, only non-finite losses show."""
     Loop().update(given)
-    assert told(data_directory) == [state]
+    assert recorded_losses(data_directory) == [state]
 
 
 def test_a_loss_that_is_gone_in_the_middle_is_not_known(data_directory: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_loss_that_is_gone_in_the_middle_is_not_known(data_directory: Path) ->
     loop.holds = False
     loop.update()
     loop.update()
-    assert told(data_directory)[STEADY:] == [None, "finite"]
+    assert recorded_losses(data_directory)[STEADY:] == [None, "finite"]
 
 
 def test_what_cannot_be_looked_at_is_not_known(data_directory: Path) -> None:
@@ -138,7 +138,7 @@ def test_what_cannot_be_looked_at_is_not_known(data_directory: Path) -> None:
         yield tensor(1.0)
 
     Loop().update(losses())
-    assert told(data_directory) == [None]
+    assert recorded_losses(data_directory) == [None]
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -160,7 +160,7 @@ def test_a_loss_within_a_transform_has_a_state_unless_it_is_batched(
         loop.update()
     assert loop.scaler.monitor is not None
     assert loop.scaler.monitor.errors == 0
-    assert told(data_directory) == [None if batched else "finite"] * STEADY
+    assert recorded_losses(data_directory) == [None if batched else "finite"] * STEADY
 
 
 class Keeping(torch.autograd.Function):

@@ -212,8 +212,8 @@ def test_each_run_is_told_that_it_can_be_measured(data_directory: Path) -> None:
     ampmon.measure_on_request(scaler, model, given, loss_of)
     ampmon.init("tests", "another")
     assert list(train(scaler, model, given, 2)) == [0, 1]
-    told = recordings(data_directory)
-    assert [len(each.events("measurable")) for each in told] == [1, 1]
+    recorded = recordings(data_directory)
+    assert [len(each.events("measurable")) for each in recorded] == [1, 1]
 
 
 def test_where_nothing_can_be_measured_nothing_is_said(data_directory: Path) -> None:
@@ -230,5 +230,5 @@ def test_where_nothing_can_be_measured_nothing_is_said(data_directory: Path) -> 
     with pytest.warns(ampmon.AmpmonWarning, match="several ranks"):
         ampmon.measure_on_request(scaler, network(), batch(), loss_of)
 
-    told: Recording = recording(data_directory)
-    assert told.events("measurable") == []
+    recorded: Recording = recording(data_directory)
+    assert recorded.events("measurable") == []

@@ -16,7 +16,7 @@ import ampmon
 import scripts
 from ampmon import wire
 from recording import recording
-from scaler.test_lints import Loop, told
+from scaler.test_lints import Loop, lints_of
 
 
 pytestmark = pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
@@ -26,7 +26,7 @@ def refused(loop: Loop, directory: Path) -> wire.Event:
     """Return the lint for a step that torch refuses for lack of gradients."""
     with pytest.raises(AssertionError, match="No inf checks were recorded for this optimizer"):
         loop.scaler.step(loop.optimizer)
-    return told(directory)["no_gradients"]
+    return lints_of(directory)["no_gradients"]
 
 
 def test_gradients_that_are_cleared_before_the_step(data_directory: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_scaler_that_has_no_scale_yet(data_directory: Path, where: str, resume
     loop.loss().backward()
     with pytest.raises(AssertionError, match=f"Attempted {where} but _scale is None"):
         getattr(loop.scaler, where)(loop.optimizer)
-    lints = told(data_directory)
+    lints = lints_of(data_directory)
     assert set(lints) == {"used_before_scale"}
     detail = lints["used_before_scale"].detail
     assert detail["title"] == f"`{where}()` is called before `scale()`"
@@ -143,7 +143,7 @@ def test_a_loop_that_goes_on_after_an_interruption(data_directory: Path, after: 
     loop.backward()
     with pytest.raises(RuntimeError, match="unscale_"):
         loop.scaler.unscale_(loop.optimizer)
-    (event,) = told(data_directory).values()
+    (event,) = lints_of(data_directory).values()
     assert "adds scaled gradients" not in event.detail["title"]
     assert "call `scaler.update()` before the next one" in event.detail["explanation"]
 
@@ -159,7 +159,7 @@ def test_an_update_without_a_step(data_directory: Path, before: int) -> None:
     loop.optimizer.step()
     with pytest.raises(AssertionError, match="No inf checks were recorded prior to update"):
         loop.scaler.update()
-    event = told(data_directory)["no_step"]
+    event = lints_of(data_directory)["no_step"]
     assert event.detail["title"] == "`update()` is called without `step()`"
 
 
@@ -220,7 +220,7 @@ def resume(scaler: torch.amp.GradScaler, *, again: bool = False) -> float:
 def test_a_load_that_steps_the_scaler(data_directory: Path) -> None:
     """If torch's distributed checkpointing steps the scaler during a load, the scale changes, with a warning."""
     assert resume(ampmon.GradScaler("cpu")) == 1024.0
-    detail = told(data_directory)["moved_outside_training"].detail
+    detail = lints_of(data_directory)["moved_outside_training"].detail
     assert detail["severity"] == "warning"
     assert detail["title"].endswith("before the first `scale()` after its state was loaded")
 
@@ -228,7 +228,7 @@ def test_a_load_that_steps_the_scaler(data_directory: Path) -> None:
 def test_a_scaler_that_is_loaded_last(data_directory: Path) -> None:
     """Loading the scaler last, as the fix says, keeps the scale of the file and gets no lint."""
     assert resume(ampmon.GradScaler("cpu"), again=True) == 512.0
-    assert told(data_directory) == {}
+    assert lints_of(data_directory) == {}
 
 
 UNCHANGED = f"""
@@ -244,7 +244,7 @@ resume(torch.amp.GradScaler("cpu"))
 def test_a_load_that_steps_a_framework_s_scaler(data_directory: Path) -> None:
     """Under `ampmon run`, where such a step is the scaler's first call, it gets the same lint."""
     scripts.run("-c", UNCHANGED)
-    assert set(told(data_directory)) == {"moved_outside_training"}
+    assert set(lints_of(data_directory)) == {"moved_outside_training"}
 
 
 def test_training_between_loads_is_not_outside(data_directory: Path) -> None:

@@ -196,10 +196,10 @@ for made in (GradScaler("cpu"), Own(1.0, "cpu")):
     seen += [type(made).__qualname__, type(made).__module__, repr(made.state_dict())]
     for copied in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made), copy.copy(made)):
         seen += [type(copied).__name__, isinstance(copied, GradScaler), repr(copied.state_dict())]
-with warnings.catch_warnings(record=True) as told:
+with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     GradScaler(); torch.cuda.amp.GradScaler(); Own(1.0)
-stock["warnings"] = [(each.filename, each.lineno, str(each.message)) for each in told]
+stock["warnings"] = [(each.filename, each.lineno, str(each.message)) for each in caught]
 print(json.dumps(stock))
 """
 
@@ -375,7 +375,7 @@ OPTIMIZER = (
 )
 
 
-def told(program: str, **environment: str) -> list[str]:
+def printed(program: str, **environment: str) -> list[str]:
     """Return the lines that ampmon prints in a script that may end in an error, except those on a slow disk."""
     script = BROKEN + TRAINING + program
     done = scripts.run("-c", script, env={**os.environ, **environment}, check=False)
@@ -394,7 +394,7 @@ def told(program: str, **environment: str) -> list[str]:
 )
 def test_an_end_without_a_scale_is_explained(made: str, reason: str) -> None:
     """A training in which no scaler scaled explains in one line at its end why."""
-    (line,) = told(OPTIMIZER + made)
+    (line,) = printed(OPTIMIZER + made)
     assert line.startswith("ampmon: nothing was watched in this process: ")
     assert reason in line
 
@@ -404,7 +404,7 @@ def test_an_end_without_a_scale_is_explained_by_trainings_alone(what: str) -> No
     """Other ranks, disabled mode, programs without an optimizer and trainings that crashed print no explanation."""
     name, _, value = what.partition("=")
     program = {"no optimizer": "Net()", "an error": OPTIMIZER + "1 / 0"}.get(what, OPTIMIZER)
-    assert told(program, **({name: value} if value else {})) == []
+    assert printed(program, **({name: value} if value else {})) == []
 
 
 def test_the_first_scaler_says_where_its_run_is_seen(
@@ -413,15 +413,15 @@ def test_the_first_scaler_says_where_its_run_is_seen(
     """Rank 0 prints one line that says where the run is, and one for a misspelt variable with the right name."""
     program = "train(GradScaler('cpu'), Net()); train(GradScaler('cpu'), Net())\n"
     where = f"ampmon: recording this run in {data_directory}; send it with `ampmon sync`"
-    misspelt, line = told(program, AMPMON_PROJEKT="vision")
+    misspelt, line = printed(program, AMPMON_PROJEKT="vision")
     assert "AMPMON_PROJEKT is not an ampmon variable; did you mean AMPMON_PROJECT?" in misspelt
     assert line == where
-    assert told(program, AMPMON_QUIET="1") == []
-    assert told(program, RANK="1", WORLD_SIZE="2") == []
+    assert printed(program, AMPMON_QUIET="1") == []
+    assert printed(program, RANK="1", WORLD_SIZE="2") == []
     monkeypatch.setenv("AMPMON_MODE", "online")
     run_id = "01890a5d-ac96-774b-bcce-b302099a8057"
     online = {"AMPMON_URL": "http://127.0.0.1:9", "AMPMON_RUN_ID": run_id}
-    (line,) = told(program + "os._exit(0)", **online)
+    (line,) = printed(program + "os._exit(0)", **online)
     assert line == f"ampmon: watching this run: http://127.0.0.1:9/#/runs/{run_id}"
 
 
@@ -434,7 +434,7 @@ print("ampmon: begun", ampmon.init(name="mine", mode="online"), file=sys.stderr)
 train(scaler, Net())
 os._exit(0)
 """
-    lines = told(program, AMPMON_MODE="online", AMPMON_URL="http://127.0.0.1:9")
+    lines = printed(program, AMPMON_MODE="online", AMPMON_URL="http://127.0.0.1:9")
     before, after = [line for line in lines if "watching" in line]
     assert after != before
     (run_id,) = [line.split()[-1] for line in lines if "begun" in line]

@@ -119,7 +119,7 @@ def right_weights() -> dict[tuple[bytes, ...], str]:
     return {Training(torch.amp.GradScaler).train(order): name for name, order in RIGHT.items()}
 
 
-def told(directory: Path) -> dict[str, set[str]]:
+def lints_by_scaler(directory: Path) -> dict[str, set[str]]:
     """Return the lints of each scaler by its name."""
     rules: dict[str, set[str]] = defaultdict(set)
     for each in recordings(directory):
@@ -146,16 +146,16 @@ def check_wrong_orders(data_directory: Path, loop: str, every: int) -> None:
                 silent[f"order {number}"] = " ".join(order)
         except (AssertionError, RuntimeError):
             continue
-    lints = told(data_directory)
-    untold = [order for name, order in silent.items() if not lints[name]]
-    assert [order for order in untold if CLIPPED_TWICE not in order] == []
+    lints = lints_by_scaler(data_directory)
+    unnoticed = [order for name, order in silent.items() if not lints[name]]
+    assert [order for order in unnoticed if CLIPPED_TWICE not in order] == []
 
 
 def test_no_right_order_is_told(data_directory: Path) -> None:
     """Plain, clipped, accumulated and cleared loops, with one optimizer or two, get no lint."""
     for name, order in RIGHT.items():
         Training(functools.partial(ampmon.GradScaler, name=name)).train(order)
-    assert told(data_directory) == {}
+    assert lints_by_scaler(data_directory) == {}
 
 
 def small(scale: float = 64.0, **options: Any) -> tuple[nn.Module, SGD, Any]:
@@ -180,7 +180,7 @@ def test_a_gradient_penalty_is_right(data_directory: Path) -> None:
         penalty = sum((each / scaler.get_scale()).square().sum() for each in scaled)
         scaler.scale(loss + 0.1 * penalty).backward()
         finish(scaler, optimizer)
-    assert told(data_directory) == {}
+    assert lints_by_scaler(data_directory) == {}
 
 
 @pytest.mark.parametrize(("scalers", "passes"), [(1, 1), (2, 1), (2, 2)])
@@ -209,7 +209,7 @@ def test_an_adversary_that_reaches_the_other_model_is_right(
         second_scaler.step(second_optimizer)
         for scaler in {id(each): each for each in (first_scaler, second_scaler)}.values():
             scaler.update()
-    assert told(data_directory) == {}
+    assert lints_by_scaler(data_directory) == {}
 
 
 def test_an_adversary_without_a_scaler_is_right(data_directory: Path) -> None:
@@ -220,7 +220,7 @@ def test_an_adversary_without_a_scaler_is_right(data_directory: Path) -> None:
         optimizer.zero_grad(set_to_none=to_none)
         scaler.scale(model(torch.randn(16, 4)).square().mean()).backward()
         finish(scaler, optimizer)
-    assert told(data_directory) == {}
+    assert lints_by_scaler(data_directory) == {}
 
 
 def test_a_penalty_after_unscaling_is_right(data_directory: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_penalty_after_unscaling_is_right(data_directory: Path) -> None:
         scaler.unscale_(optimizer)
         sum(each.square().sum() for each in model.parameters()).backward()
         finish(scaler, optimizer)
-    assert told(data_directory) == {}
+    assert lints_by_scaler(data_directory) == {}
 
 
 def test_recomputed_activations_are_right(data_directory: Path) -> None:
@@ -247,7 +247,7 @@ def test_recomputed_activations_are_right(data_directory: Path) -> None:
             hidden = checkpoint(shared, hidden, use_reentrant=True)
         scaler.scale(checkpoint(model, hidden, use_reentrant=True).square().mean()).backward()
         finish(scaler, optimizer)
-    assert told(data_directory) == {}
+    assert lints_by_scaler(data_directory) == {}
 
 
 def test_several_losses_are_right(data_directory: Path) -> None:
@@ -260,7 +260,7 @@ def test_several_losses_are_right(data_directory: Path) -> None:
         torch.autograd.backward(scaler.scale([one, other]), retain_graph=True)
         (scaler.scale(third) + scaler.scale(fourth)).backward()
         finish(scaler, optimizer)
-    assert told(data_directory) == {}
+    assert lints_by_scaler(data_directory) == {}
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -281,7 +281,7 @@ def test_gradients_gathered_task_by_task_are_right(data_directory: Path, after: 
         for parameter, one, other in zip(model.parameters(), *taken, strict=True):
             parameter.grad = one + other
         finish(scaler, optimizer)
-    assert told(data_directory) == {}
+    assert lints_by_scaler(data_directory) == {}
 
 
 @pytest.mark.parametrize("learns", [False, True])
@@ -312,7 +312,7 @@ def test_gradients_handed_on_in_chunks_are_right(
         for chunk, gradient in zip(chunks, outputs.grad.split(4), strict=True):
             (model(chunk) * gradient).sum().backward()
         finish(scaler, *optimizers)
-    assert told(data_directory) == {}
+    assert lints_by_scaler(data_directory) == {}
 
 
 @pytest.mark.parametrize("parts", [2, 3])
@@ -334,7 +334,7 @@ def test_a_model_split_by_hand_is_right(data_directory: Path, parts: int, severa
         for output, cut in reversed(cuts):
             output.backward(cut.grad)
         finish(scaler, *optimizers)
-    assert told(data_directory) == {}
+    assert lints_by_scaler(data_directory) == {}
 
 
 def test_an_unscaled_loss_beside_a_penalty_on_inputs_is_reported(data_directory: Path) -> None:
@@ -350,7 +350,7 @@ def test_an_unscaled_loss_beside_a_penalty_on_inputs_is_reported(data_directory:
         second_optimizer.zero_grad()
         first(second(torch.randn(16, 1))).cos().mean().backward()
         finish(scaler, first_optimizer, second_optimizer)
-    assert told(data_directory) == {"scaler": {"unscaled_loss"}}
+    assert lints_by_scaler(data_directory) == {"scaler": {"unscaled_loss"}}
 
 
 def test_a_loss_of_another_scaler_is_reported(data_directory: Path) -> None:
@@ -390,7 +390,7 @@ def test_gradients_of_zero_that_are_clipped_between_passes_are_right(data_direct
             scaler.scale((model(torch.randn(16, 4)) * 0).mean()).backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         finish(scaler, optimizer)
-    assert told(data_directory) == {}
+    assert lints_by_scaler(data_directory) == {}
 
 
 @pytest.mark.parametrize("exchanged", [False, True])
@@ -417,7 +417,7 @@ def test_weights_moved_between_passes_are_right(data_directory: Path, *, exchang
                 parameter.sub_(step)
         finish(scaler, optimizer)
         optimizer.zero_grad()
-    assert told(data_directory) == {}
+    assert lints_by_scaler(data_directory) == {}
 
 
 @pytest.mark.parametrize("to_none", [True, False])
@@ -446,7 +446,7 @@ def test_gradients_given_back_before_the_last_pass_are_right(
         for parameter, values in zip(model.parameters(), before, strict=True):
             parameter.data = values
         finish(scaler, optimizer)
-    assert told(data_directory) == {}
+    assert lints_by_scaler(data_directory) == {}
 
 
 @pytest.mark.parametrize("to_none", [True, False])
@@ -464,7 +464,7 @@ def test_an_attack_on_the_inputs_before_the_step_is_right(
         scaler.scale(model(attacked).square().mean()).backward()
         finish(scaler, optimizer)
         optimizer.zero_grad(set_to_none=to_none)
-    assert told(data_directory) == {}
+    assert lints_by_scaler(data_directory) == {}
 
 
 @pytest.mark.parametrize("kept", [None, "state", "scale", "optimizer"])
@@ -483,4 +483,4 @@ def test_a_scaler_made_for_each_epoch_is_told(data_directory: Path, kept: str | 
             optimizer.zero_grad()
             scaler.scale(model(torch.randn(16, 4)).square().mean()).backward()
             finish(scaler, optimizer)
-    assert told(data_directory) == ({} if kept else {"scaler 2": {"scaler_made_anew"}})
+    assert lints_by_scaler(data_directory) == ({} if kept else {"scaler 2": {"scaler_made_anew"}})

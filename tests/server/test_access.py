@@ -251,15 +251,15 @@ def test_none_of_a_bad_token(app: FastAPI, walk: Walk, stranger: TestClient) -> 
     tokens.revoke("revoked")
     bad = [None, "ampmon_unknown", expired, revoked, revoked[:-1]]
     for call in ASKED:
-        told = set()
+        texts = set()
         for each in bad:
             stranger.headers.pop("Authorization", None)
             if each is not None:
                 stranger.headers["Authorization"] = f"Bearer {each}"
             answer = walk.ask(stranger, call)
             assert answer.status_code == 401, (call, each)
-            told.add(answer.text)
-        assert len(told) == 1
+            texts.add(answer.text)
+        assert len(texts) == 1
 
 
 def test_another_projects_run_is_as_none(holding: Client, store: Store) -> None:
@@ -397,10 +397,10 @@ def test_a_cookie_says_whose_it_is(tmp_path: Path) -> None:
 
 def asked(client: TestClient, paths: Sequence[str]) -> list[str]:
     """The SELECT statements that some paths cause, without those on tokens."""
-    told: list[str] = []
+    statements: list[str] = []
 
     def note(*happening: Any) -> None:
-        told.append(happening[2])
+        statements.append(happening[2])
 
     event.listen(Engine, "before_cursor_execute", note)
     try:
@@ -408,7 +408,7 @@ def asked(client: TestClient, paths: Sequence[str]) -> list[str]:
             assert client.get(path).status_code == 200
     finally:
         event.remove(Engine, "before_cursor_execute", note)
-    return [each for each in told if each.startswith("SELECT") and "FROM tokens" not in each]
+    return [each for each in statements if each.startswith("SELECT") and "FROM tokens" not in each]
 
 
 def test_who_sees_every_project_pays_nothing(

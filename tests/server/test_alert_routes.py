@@ -178,9 +178,9 @@ def test_lists_are_kept_to_projects(holding: Client, store: Store) -> None:
     assert (mute["project"], mute["name"], mute["owner"]) == ("vision", "run-7", "ada")
     assert len(admin.get("/api/v1/alerts").json()["alerts"]) == 2
     assert known.get("/api/v1/alerts/targets").status_code == 403
-    told = admin.get("/api/v1/alerts/targets")
-    assert "hunter2" not in told.text
-    (target,) = told.json()["targets"]
+    listed = admin.get("/api/v1/alerts/targets")
+    assert "hunter2" not in listed.text
+    (target,) = listed.json()["targets"]
     assert (target["name"], target["kind"], target["least"]) == ("own", "json", "warning")
 
 
@@ -224,10 +224,10 @@ def test_messages_tell_what_was_sent_and_what_failed(client: TestClient, store: 
     assert failed["due"] > failed["made"]
     assert client.get(f"{path}true").json() == {"messages": [], "total": 0}
     store.settle(first, DeliveryOutcome())
-    told = client.get(f"{path}true&limit=1")
-    (sent,) = told.json()["messages"]
+    listed = client.get(f"{path}true&limit=1")
+    (sent,) = listed.json()["messages"]
     assert (sent["sent"] is not None, sent["trouble"], sent["due"]) == (True, None, None)
-    assert not any("json://" in each.text or "hunter2" in each.text for each in (answer, told))
+    assert not any("json://" in each.text or "hunter2" in each.text for each in (answer, listed))
     assert client.get("/api/v1/alerts/messages").json()["field"] == "sent"
     assert client.get(f"{path}true&limit=0").status_code == 422
 
@@ -263,9 +263,9 @@ def test_what_is_open_is_listed_in_the_terminal(
 ) -> None:
     """`ampmon alerts list` says that no alert is open and that the server has no targets."""
     assert main(["alerts", "list", "--data-dir", str(server.directory)]) == 0
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
 
-    assert told == "No alert is open.\n\nThe server has no targets.\n"
+    assert printed == "No alert is open.\n\nThe server has no targets.\n"
 
 
 def test_targets_that_cannot_be_listed_are_an_error(
@@ -289,7 +289,7 @@ def test_targets_that_cannot_be_listed_are_an_error(
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reason"),
     [
         (["--alerts", "none.toml"], "none.toml: No such file"),
         (["--public-url", "https://ampmon.example.org"], "name --alerts FILE too"),
@@ -297,11 +297,11 @@ def test_targets_that_cannot_be_listed_are_an_error(
     ],
 )
 def test_a_server_that_could_tell_nobody_does_not_start(
-    options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`ampmon serve` with unusable alert options exits with code 2 and a one-line error."""
     assert main(["serve", "--port", "0", "--data-dir", str(tmp_path), *options]) == 2
     (line,) = capsys.readouterr().err.splitlines()
 
     assert line.startswith("ampmon serve: ")
-    assert told in line
+    assert reason in line

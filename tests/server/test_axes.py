@@ -33,8 +33,8 @@ def log(store: Store, epochs: int, updates: int) -> Trainer:
     for epoch in range(1, epochs + 2):
         number = updates if epoch <= epochs else updates // 2
         records = trainer.updates(number, skipped=[3], sampled=range(0, number, 10))
-        told = msgspec.structs.replace(trainer.scalars({"loss": 1.0 / epoch}), user_step=epoch)
-        store.ingest(trainer.batch([*records, told] if epoch <= epochs else records))
+        loss = msgspec.structs.replace(trainer.scalars({"loss": 1.0 / epoch}), user_step=epoch)
+        store.ingest(trainer.batch([*records, loss] if epoch <= epochs else records))
         store.ingest(other.batch(other.updates(number, skipped=[3])))
     return trainer
 
@@ -142,14 +142,14 @@ def test_compared_over_time_values_of_another_scaler_keep_their_steps(store: Sto
 def test_every_chart_can_be_drawn_by_own_steps(app: FastAPI, client: TestClient) -> None:
     """Every chart can be drawn by logged step, and is empty with an explanation for a run without any."""
     own: Store = app.state.service.store
-    told, silent = log(own, epochs=3, updates=20), Trainer()
+    numbered, silent = log(own, epochs=3, updates=20), Trainer()
     own.ingest(silent.batch(silent.updates(5)))
     for name in FIGURES:
-        answer = client.get(f"/api/v1/runs/{told.run_id}/figures/{name}?x=user&start=1&stop=3")
+        answer = client.get(f"/api/v1/runs/{numbered.run_id}/figures/{name}?x=user&start=1&stop=3")
         assert answer.status_code == 200, name
-    scale = client.get(f"/api/v1/runs/{told.run_id}/figures/scale?x=user").json()
+    scale = client.get(f"/api/v1/runs/{numbered.run_id}/figures/scale?x=user").json()
     assert scale["layout"]["xaxis"]["title"]["text"] == "logged step"
-    heatmap = client.get(f"/api/v1/runs/{told.run_id}/figures/parameters?x=user").json()
+    heatmap = client.get(f"/api/v1/runs/{numbered.run_id}/figures/parameters?x=user").json()
     assert "logged step %{x:,.4~f}: " in heatmap["data"][0]["hovertemplate"]
     for name in set(FIGURES) - made.OWN_AXIS - {"scalars", "parameter"}:
         layout = client.get(f"/api/v1/runs/{silent.run_id}/figures/{name}?x=user").json()["layout"]

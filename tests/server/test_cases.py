@@ -324,9 +324,9 @@ def test_of_many_culprits_the_first_are_given(store: Store) -> None:
     """A skip with 200 culprits gives the first few and their total."""
     trainer = Trainer()
     (update,) = trainer.updates(1, skipped=(0,))
-    told = update.optimizers[0].culprits * 100
+    many = update.optimizers[0].culprits * 100
     optimizer = type(update.optimizers[0])(
-        optimizer="SGD", path="plain", skipped=True, culprits=told, culprit_parameters=len(told)
+        optimizer="SGD", path="plain", skipped=True, culprits=many, culprit_parameters=len(many)
     )
     skipped = trainer.update(skipped=True, optimizers=(optimizer,))
     store.ingest(trainer.batch([update, skipped]))

@@ -36,8 +36,8 @@ def _ingest(
 
 def _came(client: TestClient, *runs: str) -> dict[str, list[str | None]]:
     """The runs' results by line name."""
-    told = client.get(f"/api/v1/compare?runs={','.join(runs)}").json()
-    return {line["name"]: line["values"] for line in told["outcome"]}
+    answer = client.get(f"/api/v1/compare?runs={','.join(runs)}").json()
+    return {line["name"]: line["values"] for line in answer["outcome"]}
 
 
 @pytest.fixture
@@ -51,11 +51,11 @@ def pair(client: TestClient) -> list[str]:
 def test_what_differs_is_told_apart_from_what_does_not(client: TestClient, pair: list[str]) -> None:
     """Each line has a value per run in the requested order, None for a deleted run, and says whether values differ."""
     gone = str(uuid4())
-    told = client.get(f"/api/v1/compare?runs={','.join([*pair, gone])}").json()
-    made = {line["name"]: line for line in told["made"]}
+    answer = client.get(f"/api/v1/compare?runs={','.join([*pair, gone])}").json()
+    made = {line["name"]: line for line in answer["made"]}
     came = _came(client, *pair, gone)
 
-    assert [run and run["name"] for run in told["runs"]] == ["one", "two", None]
+    assert [run and run["name"] for run in answer["runs"]] == ["one", "two", None]
     assert made["config.lr"] == {
         "name": "config.lr",
         "values": ["0.1", "0.2", None],
@@ -75,8 +75,8 @@ def test_the_arguments_of_a_scaler_are_compared_one_by_one(client: TestClient) -
     call = wire.ScalerCall(arguments={"device": '"cpu"', "growth_interval": "500"})
     stream = msgspec.structs.replace(trainer.stream, call=call)
     _ingest(client, trainer, trainer.updates(1), headers=(trainer.attempt, stream))
-    told = client.get(f"/api/v1/compare?runs={trainer.run_id}").json()
-    made = {line["name"]: line["values"] for line in told["made"]}
+    answer = client.get(f"/api/v1/compare?runs={trainer.run_id}").json()
+    made = {line["name"]: line["values"] for line in answer["made"]}
 
     assert made["scaler.arguments.device"] == ['"cpu"']
     assert made["scaler.arguments.growth_interval"] == ["500"]
@@ -143,9 +143,9 @@ def test_runs_have_a_distance_from_their_baseline(client: TestClient) -> None:
     runs = [_with_losses(client, "near", near), _with_losses(client, "far", far)]
     base_id = _with_losses(client, "base", base, tags=("baseline",))
     among = ",".join([*runs, str(uuid4()), base_id])
-    told = client.get(f"/api/v1/compare?runs={among}").json()
-    assert (told["baseline"], told["name"]) == (base_id, "loss")
-    stays, leaves, gone, itself = told["distances"]
+    answer = client.get(f"/api/v1/compare?runs={among}").json()
+    assert (answer["baseline"], answer["name"]) == (base_id, "loss")
+    stays, leaves, gone, itself = answer["distances"]
     assert (stays["words"], stays["until"]) == ("loss stays within the band, to step 199", 199)
     assert (abs(leaves["step"] - 120) < 17, leaves["side"]) == (True, "above")
     assert (leaves["scale"], leaves["skipped"]) == (1024.0, 1)
@@ -165,8 +165,8 @@ def test_a_distance_has_the_scale_of_the_scaler_that_logged(client: TestClient) 
     base = _with_losses(client, "base", losses, tags=("baseline",))
     trainer, batch = adversarial([*losses[:120], *(losses[120:] + 1)], skipped=[10, 700])
     client.app.state.service.store.ingest(batch)  # type: ignore[attr-defined]
-    told = client.get(f"/api/v1/compare?runs={base},{trainer.run_id}&name=loss").json()
-    leaves = told["distances"][1]
+    answer = client.get(f"/api/v1/compare?runs={base},{trainer.run_id}&name=loss").json()
+    leaves = answer["distances"][1]
     assert abs(leaves["step"] - 120) < 17
     assert (leaves["scale"], leaves["skipped"]) == (8.0, 0)
     assert f"from step {leaves['step']} of generator: scale 8 = 2³" in leaves["words"]
@@ -187,10 +187,10 @@ def test_without_a_baseline_there_is_no_distance(client: TestClient, pair: list[
     """Without a baseline among the runs there are no distances. Too few loss values are reported as such."""
     among = ",".join(pair)
     for ask in ("", f"&baseline={uuid4()}"):
-        told = client.get(f"/api/v1/compare?runs={among}{ask}").json()
-        assert (told["baseline"], told["distances"]) == (None, [None, None])
-    told = client.get(f"/api/v1/compare?runs={among}&baseline={pair[0]}").json()
-    assert told["distances"][1]["words"] == "too few values of loss to compare"
+        answer = client.get(f"/api/v1/compare?runs={among}{ask}").json()
+        assert (answer["baseline"], answer["distances"]) == (None, [None, None])
+    answer = client.get(f"/api/v1/compare?runs={among}&baseline={pair[0]}").json()
+    assert answer["distances"][1]["words"] == "too few values of loss to compare"
 
 
 @pytest.mark.parametrize(

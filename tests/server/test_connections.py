@@ -268,10 +268,10 @@ def test_a_body_with_two_ends_is_refused(served: Served, path: str, coding: str)
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
     with connecting(served.port, None) as connection:
         connection.sendall(f"{head}Transfer-Encoding: {coding}\r\n\r\n".encode() + body)
-        told = all_of(connection)
+        received = all_of(connection)
 
-    assert told.startswith(b"HTTP/1.1 400 ")
-    assert told.count(b"HTTP/1.1") == 1
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert received.count(b"HTTP/1.1") == 1
 
 
 @pytest.mark.parametrize("end", ["XX", "\n", "X\n", ""])
@@ -280,16 +280,16 @@ def test_a_chunk_without_its_end_ends_the_connection(served: Served, end: str) -
     head = "POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
     with connecting(served.port, None) as connection:
         connection.sendall(f"{head}2\r\nab{end}0\r\n\r\n".encode() + INNER)
-        told = all_of(connection)
+        received = all_of(connection)
 
-    assert told.count(b"HTTP/1.1") <= 1
+    assert received.count(b"HTTP/1.1") <= 1
 
 
 def test_a_foreign_name_ends_its_connection(served: Served) -> None:
     """A request with a foreign Host gets 421, and the next on its connection is not answered."""
     with connecting(served.port, None) as connection:
         connection.sendall(INNER.replace(b"127.0.0.1", b"evil.example") + INNER)
-        told = all_of(connection)
+        received = all_of(connection)
 
-    assert told.startswith(b"HTTP/1.1 421 ")
-    assert told.count(b"HTTP/1.1") == 1
+    assert received.startswith(b"HTTP/1.1 421 ")
+    assert received.count(b"HTTP/1.1") == 1

@@ -29,7 +29,7 @@ from warm import completed, start
 
 
 @pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+def run_db(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
     """Run `ampmon db` in this process. Return its exit code and last line."""
 
     def run(*words: object) -> tuple[int, str]:
@@ -90,13 +90,13 @@ def test_a_copy_is_taken_while_a_server_writes(server: Server, tmp_path: Path) -
 
 
 def test_no_copy_replaces_a_device(
-    settings: Settings, tmp_path: Path, told: Callable[..., tuple[int, str]]
+    settings: Settings, tmp_path: Path, run_db: Callable[..., tuple[int, str]]
 ) -> None:
     """A backup to what is no file, such as /dev/null, is refused with --force too."""
     filled(settings, Trainer())
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    code, line = told("backup", pipe, "--force", "--data-dir", settings.data_directory)
+    code, line = run_db("backup", pipe, "--force", "--data-dir", settings.data_directory)
 
     assert (code, line) == (2, f"ampmon db backup: {pipe} already exists: name another file")
     assert pipe.is_fifo()
@@ -125,7 +125,7 @@ def test_a_copy_is_put_back(server: Server, tmp_path: Path) -> None:
 
 
 def test_no_copy_replaces_the_database(
-    settings: Settings, tmp_path: Path, told: Callable[..., tuple[int, str]]
+    settings: Settings, tmp_path: Path, run_db: Callable[..., tuple[int, str]]
 ) -> None:
     """A backup onto the database itself, by any name, is refused with and without --force, and changes nothing."""
     trainer, link = Trainer(), tmp_path / "link.db"
@@ -133,7 +133,7 @@ def test_no_copy_replaces_the_database(
     link.symlink_to(settings.database_file)
     before = settings.database_file.stat().st_ino
     for file in (settings.database_file, link):
-        code, line = told("backup", "--force", file, "--data-dir", settings.data_directory)
+        code, line = run_db("backup", "--force", file, "--data-dir", settings.data_directory)
         assert (code, line) == (
             2,
             f"ampmon db backup: {file} is the database itself: name another file",
@@ -163,13 +163,13 @@ def test_a_log_that_was_left_behind_is_not_the_copys(server: Server, tmp_path: P
 
 
 def test_no_bad_copy_is_put_back(
-    settings: Settings, tmp_path: Path, told: Callable[..., tuple[int, str]]
+    settings: Settings, tmp_path: Path, run_db: Callable[..., tuple[int, str]]
 ) -> None:
     """A damaged, truncated, newer, foreign or missing copy is refused, and nothing changes."""
     trainer, good = Trainer(), tmp_path / "good.db"
     filled(settings, trainer)
     where = ("--data-dir", settings.data_directory)
-    assert told("backup", good, *where)[0] == 0
+    assert run_db("backup", good, *where)[0] == 0
     whole = good.read_bytes()
     bad = {name: tmp_path / f"{name}.db" for name in ("damaged", "cut", "newer", "foreign", "away")}
     middle = len(whole) // 2
@@ -181,7 +181,7 @@ def test_no_bad_copy_is_put_back(
             changed.execute("UPDATE alembic_version SET version_num = ?", [revision])
             changed.commit()
     before = in_folder(settings.server_directory)
-    answers = {name: told("restore", file, *where) for name, file in bad.items()}
+    answers = {name: run_db("restore", file, *where) for name, file in bad.items()}
 
     assert {code for code, _ in answers.values()} == {2}
     assert {
@@ -193,7 +193,7 @@ def test_no_bad_copy_is_put_back(
 
 
 def test_an_older_copy_is_brought_up_to_date(
-    tmp_path: Path, told: Callable[..., tuple[int, str]], later_revision: str
+    tmp_path: Path, run_db: Callable[..., tuple[int, str]], later_revision: str
 ) -> None:
     """A copy of an older schema is restored, and opening the store upgrades it."""
     older = tmp_path / "older.db"
@@ -202,7 +202,7 @@ def test_an_older_copy_is_brought_up_to_date(
         command.upgrade(migrations.config(connection), f"{later_revision}-1")
     database.dispose()
     settings, trainer = Settings(data_directory=tmp_path / "data"), Trainer()
-    code, _ = told("restore", older, "--data-dir", settings.data_directory)
+    code, _ = run_db("restore", older, "--data-dir", settings.data_directory)
     filled(settings, trainer)
 
     assert code == 0
@@ -210,7 +210,7 @@ def test_an_older_copy_is_brought_up_to_date(
 
 
 def test_a_full_disk_leaves_what_was_there(
-    settings: Settings, tmp_path: Path, told: Callable[..., tuple[int, str]]
+    settings: Settings, tmp_path: Path, run_db: Callable[..., tuple[int, str]]
 ) -> None:
     """A backup that cannot be written says so, leaves no partial file and keeps an earlier backup."""
     filled(settings, Trainer())
@@ -221,7 +221,7 @@ def test_a_full_disk_leaves_what_was_there(
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (65536, hard))
     try:
-        code, line = told(*words)
+        code, line = run_db(*words)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
@@ -230,12 +230,12 @@ def test_a_full_disk_leaves_what_was_there(
 
 
 def test_postgresql_is_copied_by_its_own_programs(
-    told: Callable[..., tuple[int, str]],
+    run_db: Callable[..., tuple[int, str]],
 ) -> None:
     """For PostgreSQL, both commands name the programs to use instead."""
     where = ("--database-url", "postgresql+psycopg://ampmon@db.example/ampmon")
     for words in (("backup",), ("restore", "ampmon.dump")):
-        code, line = told(*words, *where)
+        code, line = run_db(*words, *where)
         assert code == 2
         assert "pg_dump --format=custom" in line
         assert "pg_restore --no-owner --role=ROLE" in line

@@ -108,8 +108,8 @@ def test_what_is_not_damaged_is_served(settings: Settings, store: Store) -> None
     }
     assert damage(settings) > 10
 
-    for run_id, told in sound.items():
-        assert [each.content for each in asked(settings, run_id)] == told
+    for run_id, expected in sound.items():
+        assert [each.content for each in asked(settings, run_id)] == expected
     spoilt = asked(settings, HIT)
     assert {each.status_code for each in spoilt} <= {200, 503}
     assert [True for each in spoilt if "`ampmon db verify`" in each.text]

@@ -152,10 +152,10 @@ def test_an_upgrade_that_cannot_be_says_why(
     store = Store.open(settings)
     code = main(["db", "upgrade", "--data-dir", str(settings.data_directory)])
     store.close()
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
 
-    assert (code, told.out) == (2, "")
-    assert told.err.startswith("ampmon db upgrade: Another ampmon serve uses")
+    assert (code, printed.out) == (2, "")
+    assert printed.err.startswith("ampmon db upgrade: Another ampmon serve uses")
     assert main(["db", "upgrade", "--data-dir", str(settings.data_directory)]) == 0
 
 

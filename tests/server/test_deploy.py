@@ -62,9 +62,9 @@ def unit() -> dict[str, list[str]]:
 
 def commands() -> Iterator[tuple[str, list[str]]]:
     """Every ampmon command in these files and the operations page: its file name and arguments."""
-    told = dict(dockerfile())
-    yield "Dockerfile", yaml.safe_load(told["CMD"])
-    yield "Dockerfile", yaml.safe_load(told["HEALTHCHECK"].partition("CMD ")[2])[1:]
+    instructions = dict(dockerfile())
+    yield "Dockerfile", yaml.safe_load(instructions["CMD"])
+    yield "Dockerfile", yaml.safe_load(instructions["HEALTHCHECK"].partition("CMD ")[2])[1:]
     yield "compose.yaml", compose()["services"]["ampmon"]["command"]
     yield "ampmon.service", shlex.split(unit()["ExecStart"][0])[1:]
     server = pod()["containers"][0]
@@ -81,11 +81,11 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 
 def test_every_command_is_one() -> None:
     """The real parser accepts every ampmon command in these files and on the operations page."""
-    told = [each for each in commands() if "..." not in each[1]]
-    for _, words in told:
+    written = [each for each in commands() if "..." not in each[1]]
+    for _, words in written:
         parser().parse_args(words)
 
-    assert len(told) >= 12
+    assert len(written) >= 12
 
 
 SERVES = {place: words for place, words in commands() if words[:1] == ["serve"]}
@@ -174,10 +174,10 @@ def test_health_says_what_is_wrong(new_server: Callable[..., Server]) -> None:
 
 def test_the_image_holds_no_secret_and_runs_as_nobody() -> None:
     """The Dockerfile uses known instructions, runs without root, sets no secret and copies all the wheel needs."""
-    told = dockerfile()
-    words = [word for word, _ in told]
-    last = dict(told)
-    set_there = " ".join(rest for word, rest in told if word == "ENV")
+    instructions = dockerfile()
+    words = [word for word, _ in instructions]
+    last = dict(instructions)
+    set_there = " ".join(rest for word, rest in instructions if word == "ENV")
 
     assert set(words) <= INSTRUCTIONS
     assert words[0] == "FROM"

@@ -26,13 +26,13 @@ def test_a_sick_run_is_told_what_is_wrong_with_it(client: TestClient, send) -> N
     send(trainer.batch(trainer.updates(1000, skipped=range(100, 1000, 15))))
     path = f"/api/v1/runs/{trainer.run_id}/diagnosis"
     answer = client.get(path)
-    told = answer.json()
-    assert told["run_id"] == str(trainer.run_id)
-    assert told["severity"] == "critical"
-    assert told["verdict"] == told["findings"][0]["title"]
-    assert "scaler" in told["findings"][0]["fix"]
-    assert told["training"]["updates"] == 1000
-    assert told["training"]["sentence"].startswith("940 of 1\u202f000 steps applied (94\u202f%)")
+    body = answer.json()
+    assert body["run_id"] == str(trainer.run_id)
+    assert body["severity"] == "critical"
+    assert body["verdict"] == body["findings"][0]["title"]
+    assert "scaler" in body["findings"][0]["fix"]
+    assert body["training"]["updates"] == 1000
+    assert body["training"]["sentence"].startswith("940 of 1\u202f000 steps applied (94\u202f%)")
     assert client.get(path, headers={"If-None-Match": answer.headers["etag"]}).status_code == 304
 
 
@@ -59,8 +59,8 @@ def test_a_healthy_run_is_told_so(client: TestClient, send) -> None:
     """A run without findings is healthy, and an unknown run gives 404."""
     trainer = Trainer()
     send(trainer.batch([*trainer.updates(100), trainer.event("finish")]))
-    told = client.get(f"/api/v1/runs/{trainer.run_id}/diagnosis").json()
-    assert (told["verdict"], told["severity"], told["findings"]) == ("healthy", None, [])
+    body = client.get(f"/api/v1/runs/{trainer.run_id}/diagnosis").json()
+    assert (body["verdict"], body["severity"], body["findings"]) == ("healthy", None, [])
     assert client.get(f"/api/v1/runs/{Trainer().run_id}/diagnosis").status_code == 404
 
 

@@ -53,14 +53,14 @@ def test_the_next_acknowledgement_tells_what_was_found(
     trainer = Trainer()
     ack = send(trainer.batch(trainer.updates(1000, skipped=range(100, 1000, 15))))
     assert "findings" not in ack
-    told = wait_for(lambda: summary(trainer) if summary(trainer)["verdict"] else None)
-    assert told["severity"] == "critical"
-    assert told["version"] == ack["version"] + 1
+    judged = wait_for(lambda: summary(trainer) if summary(trainer)["verdict"] else None)
+    assert judged["severity"] == "critical"
+    assert judged["version"] == ack["version"] + 1
     again = send(trainer.batch([trainer.event("noted")]))
-    assert again["findings"][0]["title"] == told["verdict"]
+    assert again["findings"][0]["title"] == judged["verdict"]
     assert again["findings"][0]["severity"] == "critical"
     (listed,) = client.get("/api/v1/runs").json()["runs"]
-    assert (listed["verdict"], listed["severity"]) == (told["verdict"], "critical")
+    assert (listed["verdict"], listed["severity"]) == (judged["verdict"], "critical")
     fresh = client.get(f"/api/v1/runs/{trainer.run_id}/diagnosis").json()
     for found in fresh["findings"]:
         assert found.pop("key")
@@ -75,8 +75,8 @@ def test_a_healthy_run_is_said_to_be(
     """A healthy run has the verdict `healthy`, and its acknowledgements have an empty list of findings."""
     trainer = Trainer()
     send(trainer.batch([*trainer.updates(100), trainer.event("finish")]))
-    told = wait_for(lambda: summary(trainer) if summary(trainer)["verdict"] else None)
-    assert (told["verdict"], told["severity"]) == ("healthy", None)
+    judged = wait_for(lambda: summary(trainer) if summary(trainer)["verdict"] else None)
+    assert (judged["verdict"], judged["severity"]) == ("healthy", None)
     assert send(trainer.batch([trainer.event("noted")]))["findings"] == []
 
 

@@ -68,8 +68,8 @@ def distribute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Distribute
         where = ["--data-dir", str(tmp_path)]
         where += [] if url is None else ["--database-url", url]
         code = main(["db", "distribute", *where, *flags])
-        told = capsys.readouterr()
-        return code, told.out.splitlines(), told.err
+        printed = capsys.readouterr()
+        return code, printed.out.splitlines(), printed.err
 
     return run
 

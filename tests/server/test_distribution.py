@@ -42,7 +42,7 @@ OVER_RUNS = {
     "store.updates.sparklines._scalers": "the scales that the list draws",
     "store.updates.sparklines._pages": "the same",
     "store.runs.runs.read_streams": "the streams of the runs that the list shows",
-    "store.runs.runs.read_versions": "what a page that begins to listen is told of many runs",
+    "store.runs.runs.read_versions": "the versions that a page gets when it begins to listen",
     "store.forwarding.behind": "the runs that a destination lacks something of, by time of change",
     "store.streams.state._read": "what other server processes did: the cursor that is polled, and runs of notices",
     "store.admin.prune.due": "runs that are old",
@@ -307,7 +307,7 @@ def statements(
     settings = Settings(data_directory=tmp_path_factory.mktemp("runs"), database_url=url)
     app = create_app(settings)
     where = ["--data-dir", str(settings.data_directory), "--database-url", url]
-    with logged() as told, TestClient(app, base_url="http://127.0.0.1:8267") as client:
+    with logged() as executed, TestClient(app, base_url="http://127.0.0.1:8267") as client:
         store = app.state.service.store
         client.headers["Authorization"] = f"Bearer {app.state.service.keys.token}"
         run = ingested(store)
@@ -327,7 +327,7 @@ def statements(
                 "SELECT sum(updates) FROM update_pages WHERE run_id = %s", [PLAIN.bytes]
             )
             assert (codes, left.fetchone()) == ([0, 0, 0], (44,))
-            yield told, Planner(connection)
+            yield executed, Planner(connection)
     postgres.drop(url)
 
 
@@ -335,8 +335,8 @@ def test_every_hot_statement_is_bound_to_one_run(
     statements: tuple[list[Statement], Planner],
 ) -> None:
     """Every statement touches one run by its key, except those listed in OVER_RUNS, and each of these was executed."""
-    told, planner = statements
-    unbound = {each.by: each.text for each in told if planner.unbound(each)}
+    executed, planner = statements
+    unbound = {each.by: each.text for each in executed if planner.unbound(each)}
 
     assert {by: unbound[by] for by in unbound if by not in OVER_RUNS} == {}
     assert set(OVER_RUNS) == set(unbound)
@@ -344,9 +344,9 @@ def test_every_hot_statement_is_bound_to_one_run(
 
 def test_all_of_the_schema_was_put_to_use(statements: tuple[list[Statement], Planner]) -> None:
     """The executed statements read, insert and delete in every table of runs."""
-    told, planner = statements
+    executed, planner = statements
     for verb in ("SELECT", "INSERT", "DELETE"):
-        ways = [each for each in told if each.text.startswith(verb)]
+        ways = [each for each in executed if each.text.startswith(verb)]
         assert set().union(*map(planner.tables, ways)) - {"runs"} == OF_RUNS - {"runs"}
 
 

@@ -142,16 +142,16 @@ def test_each_finding_is_told_with_its_reason_and_its_fix(ward: Ward) -> None:
     [run_id] = ward.runs["sick"]
     answer = json.loads(ward.get(f"/runs/{run_id}/diagnosis"))
     done = doctor("sick", *ward.way)
-    told = " ".join(done.out.split())
+    printed = " ".join(done.out.split())
 
     assert answer["findings"]
-    assert " ".join(answer["training"]["sentence"].split()) in told
+    assert " ".join(answer["training"]["sentence"].split()) in printed
     assert done.code == CODES[answer["severity"]] == 30
     for finding in answer["findings"]:
         for part in ("severity", "title", "explanation", "fix"):
-            assert " ".join(finding[part].split()) in told
-        assert f"{ward.server.url}/findings/{finding['rule']}" in told
-    assert f"{ward.server.url}/#/runs/{run_id}?start=" in told
+            assert " ".join(finding[part].split()) in printed
+        assert f"{ward.server.url}/findings/{finding['rule']}" in printed
+    assert f"{ward.server.url}/#/runs/{run_id}?start=" in printed
 
 
 def test_it_fits_a_terminal_of_80_columns(ward: Ward) -> None:

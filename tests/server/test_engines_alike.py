@@ -60,8 +60,8 @@ def logged(of: Trainer, values: dict[str, float], **fields: Any) -> wire.Scalars
         for name, each in values.items()
         if not math.isfinite(each)
     }
-    told = {name: None if name in kinds else each for name, each in values.items()}
-    made = of.scalars(told, kinds=kinds)  # type: ignore[arg-type]
+    finite = {name: None if name in kinds else each for name, each in values.items()}
+    made = of.scalars(finite, kinds=kinds)  # type: ignore[arg-type]
     return wire.Scalars(
         **{name: fields.get(name, getattr(made, name)) for name in made.__struct_fields__}
     )
@@ -226,8 +226,8 @@ def ask_for_run(ask: Pair, run_id: UUID) -> None:
                 ask(f"{path}/{rows}{query}{step}")
     for what in ("updates", "skips", "events", "samples", "scalars"):
         ask(f"{path}/export?what={what}")
-    told = ask(f"{path}/scalars").get("names", [])
-    for name in {each["name"] for each in told}:
+    names = ask(f"{path}/scalars").get("names", [])
+    for name in {each["name"] for each in names}:
         ask(f"{path}/scalars", params={"name": name, "start": 1, "limit": 20})
 
 

@@ -121,11 +121,11 @@ def test_a_connection_that_says_nothing_is_given_up(empty_database: str) -> None
     """TCP keepalives and timeouts detect a dead database host within 30 s."""
     database = engine.open_engine(make_url(empty_database))
     with engine.reading(database) as connection:
-        told = connection.connection.dbapi_connection.info.get_parameters()  # type: ignore[union-attr]
+        parameters = connection.connection.dbapi_connection.info.get_parameters()  # type: ignore[union-attr]
     database.dispose()
 
-    seconds = int(told["keepalives_idle"]) + int(told["keepalives_interval"]) * int(
-        told["keepalives_count"]
+    seconds = int(parameters["keepalives_idle"]) + int(parameters["keepalives_interval"]) * int(
+        parameters["keepalives_count"]
     )
     assert seconds <= 30
-    assert int(told["tcp_user_timeout"]) <= 30_000
+    assert int(parameters["tcp_user_timeout"]) <= 30_000

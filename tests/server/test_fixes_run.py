@@ -41,11 +41,11 @@ for fix in json.loads(sys.argv[1]) or [""]:
     scaler.update()
     monitor = getattr(scaler, "monitor", None)
     names = "device", "init_scale", "growth_factor", "backoff_factor", "growth_interval"
-    told = {{name: getattr(scaler, f"_{{name}}", None) for name in names}}
-    told["enabled"] = scaler.is_enabled()
-    told["every"] = monitor and monitor.config.every
-    told["activations"] = monitor and monitor.config.activations
-    print(json.dumps(told))
+    state = {{name: getattr(scaler, f"_{{name}}", None) for name in names}}
+    state["enabled"] = scaler.is_enabled()
+    state["every"] = monitor and monitor.config.every
+    state["activations"] = monitor and monitor.config.activations
+    print(json.dumps(state))
 ampmon.finish()
 """
 GIVEN = {"device": "cpu", "init_scale": 1024.0, "growth_interval": 50}
@@ -98,8 +98,8 @@ def test_a_fix_in_its_script_on_a_cpu_makes_the_scaler_that_it_recommends(
         next(line for line in in_settings_of(policy, code).splitlines() if "scaler = " in line)
         for code, _ in FIXES
     ]
-    told = [json.loads(each) for each in run(str(script), json.dumps(fixes)).stdout.splitlines()]
-    for fix, (_, changes), made in zip(fixes, FIXES, told, strict=True):
+    states = [json.loads(each) for each in run(str(script), json.dumps(fixes)).stdout.splitlines()]
+    for fix, (_, changes), made in zip(fixes, FIXES, states, strict=True):
         wanted = {**GIVEN, "growth_factor": 2.0, "backoff_factor": 0.5, "enabled": True, **changes}
         watched = {"every": every, "activations": changes.get("activations")}
         if not wanted["enabled"]:
@@ -109,14 +109,14 @@ def test_a_fix_in_its_script_on_a_cpu_makes_the_scaler_that_it_recommends(
 
 def _policy(store: Store, directory: Path) -> ScalePolicy:
     """The scaler's settings, as ingested from the only recording."""
-    told = recording(directory)
-    streams = [each for each in told.messages if isinstance(each, wire.StreamHeader)]
+    recorded = recording(directory)
+    streams = [each for each in recorded.messages if isinstance(each, wire.StreamHeader)]
     batch = wire.Batch(
         schema_version=wire.SCHEMA_VERSION,
-        run_id=told.attempt.run_id,
-        attempt_id=told.attempt.attempt_id,
-        headers=(told.attempt, streams[-1]),
-        records=tuple(told.updates),
+        run_id=recorded.attempt.run_id,
+        attempt_id=recorded.attempt.attempt_id,
+        headers=(recorded.attempt, streams[-1]),
+        records=tuple(recorded.updates),
     )
     store.ingest(batch)
-    return store.policy(told.attempt.run_id)
+    return store.policy(recorded.attempt.run_id)

@@ -196,11 +196,11 @@ def test_a_destination_that_is_down_delays_nothing_and_catches_up(
     run = PostedRun(server)
     run.updates(10)
 
-    def told(name: str) -> float:
+    def gauge(name: str) -> float:
         return metric(server.request("GET", "/metrics").data.decode(), f"ampmon_forward_{name}")
 
-    wait_for(lambda: told("failures_total") >= 2, "two attempts")
-    assert (told("up"), told("runs_waiting")) == (0, 1)
+    wait_for(lambda: gauge("failures_total") >= 2, "two attempts")
+    assert (gauge("up"), gauge("runs_waiting")) == (0, 1)
     run.updates(10)
     assert server.get(run.path)["updates"] == 20
     assert (
@@ -211,9 +211,9 @@ def test_a_destination_that_is_down_delays_nothing_and_catches_up(
     )
     folder.unlink()
     wait_for(lambda: scales(folder) == 20, "all updates")
-    wait_for(lambda: told("up") == 1, "the end of the outage")
+    wait_for(lambda: gauge("up") == 1, "the end of the outage")
     assert server.printed.count("Forwarding to tensorboard works again") == 1
-    wait_for(lambda: told("points_total") == 20, "the count of forwarded points")
+    wait_for(lambda: gauge("points_total") == 20, "the count of forwarded points")
 
 
 def metric(text: str, name: str) -> float:
@@ -400,15 +400,15 @@ def test_a_damaged_run_delays_no_other(
 
 
 @pytest.mark.parametrize(
-    ("named", "told"),
+    ("named", "why"),
     [
         (["neptune:x"], "--forward neptune: write tensorboard:DIR or mlflow:URI"),
         (["tensorboard:"], "--forward tensorboard: write tensorboard:DIR"),
         (["tensorboard:a", "tensorboard:./a"], "the same destination is named twice"),
     ],
 )
-def test_a_destination_that_is_none_is_refused(tmp_path: Path, named: list[str], told: str) -> None:
+def test_a_destination_that_is_none_is_refused(tmp_path: Path, named: list[str], why: str) -> None:
     """The server does not start with an invalid or repeated destination, and says why."""
     options = [option for each in named for option in ("--forward", each)]
     ended = completed(["serve", "--port", "0", "--data-dir", str(tmp_path), *options])
-    assert (ended.returncode, told in ended.stderr) == (2, True), ended.stderr
+    assert (ended.returncode, why in ended.stderr) == (2, True), ended.stderr

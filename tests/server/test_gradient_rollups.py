@@ -313,8 +313,8 @@ def test_attempts_may_tell_of_other_parameters(store: Store) -> None:
 
 def replace_header(trainer: Trainer, names: Sequence[str]) -> wire.StreamHeader:
     """A trainer's header with other parameters."""
-    told = tuple(wire.Parameter(name, (8, 10), "float16") for name in names)
-    return msgspec.structs.replace(trainer.stream, parameters=told)
+    parameters = tuple(wire.Parameter(name, (8, 10), "float16") for name in names)
+    return msgspec.structs.replace(trainer.stream, parameters=parameters)
 
 
 def test_parameters_may_join_after_the_last_sample(settings: Settings, store: Store) -> None:

@@ -117,10 +117,10 @@ async def answered(
         if message["type"] == "http.response.start":
             begun.append(message["status"])
 
-    told = iter([{"type": "http.request", "body": body, "more_body": False}])
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def receive() -> Message:
-        return next(told, None) or await asyncio.Future()  # the client stays connected
+        return next(messages, None) or await asyncio.Future()  # the client stays connected
 
     path, _, query = target.partition("?")
     raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
@@ -203,11 +203,11 @@ def holding(app: FastAPI, name: str) -> TestClient:
 def test_one_token_asks_so_often_and_no_more(narrow: FastAPI) -> None:
     """A token over its rate gets 429 with Retry-After and is counted. Other tokens are unaffected."""
     ada, eve = holding(narrow, "ada"), holding(narrow, "eve")
-    told = [ada.get("/healthz") for _ in range(8)]
+    answers = [ada.get("/healthz") for _ in range(8)]
 
-    assert [each.status_code for each in told] == [200] * 4 + [429] * 4
-    assert int(told[-1].headers["Retry-After"]) >= 1
-    assert "requests a second" in told[-1].json()["detail"]
+    assert [each.status_code for each in answers] == [200] * 4 + [429] * 4
+    assert int(answers[-1].headers["Retry-After"]) >= 1
+    assert "requests a second" in answers[-1].json()["detail"]
     metrics = eve.get("/metrics").text
     assert 'ampmon_limited_total{limit="requests"} 4.0' in metrics
 

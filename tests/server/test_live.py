@@ -24,14 +24,14 @@ def test_many_advances_are_told_as_one() -> None:
     published = [Advance(run, version, version) for version in range(1, 1001)]
 
     async def listen() -> list[Advance]:
-        told = []
+        received = []
         with bus.listen() as listener:
             await asyncio.to_thread(lambda: [bus.publish(each) for each in published])
             async for advances in listener.advances():
-                told += advances
-                if published[-1] in told:
+                received += advances
+                if published[-1] in received:
                     bus.close()
-        return told
+        return received
 
     assert asyncio.run(asyncio.wait_for(listen(), DEADLINE_S)) == published[-1:]
 
@@ -45,9 +45,9 @@ def test_a_listener_holds_so_much_and_no_more() -> None:
             for _ in range(news.RUNS_KEPT_MAX + 100):
                 bus.publish(Advance(uuid4(), 1, None))
             advances = listener.advances()
-            told = await anext(advances)
+            received = await anext(advances)
             await advances.aclose()
-            return len(told)
+            return len(received)
 
     assert asyncio.run(crowd()) == news.RUNS_KEPT_MAX
 
@@ -82,13 +82,13 @@ def test_a_page_hears_of_what_is_stored(server: Server) -> None:
     post(server, trainer.batch(trainer.updates(3)))
     post(server, other.batch())
     stream = server.request("GET", f"/api/v1/live?runs={trainer.run_id}", preload_content=False)
-    told = advances(stream)
+    received = advances(stream)
 
     assert stream.headers["Content-Type"].startswith("text/event-stream")
-    assert next(told) == {"run": str(trainer.run_id), "version": 1, "step": 2}
+    assert next(received) == {"run": str(trainer.run_id), "version": 1, "step": 2}
     post(server, other.batch(other.updates(1)))
     post(server, trainer.batch(trainer.updates(2)))
-    assert next(told) == {"run": str(trainer.run_id), "version": 2, "step": 4}
+    assert next(received) == {"run": str(trainer.run_id), "version": 2, "step": 4}
     stream.close()
 
 

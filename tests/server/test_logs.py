@@ -42,8 +42,8 @@ def saying(form: LogFormat) -> Iterator[None]:
 
 def lines(server: Server) -> list[dict[str, Any]]:
     """The server's JSON log lines, without health checks."""
-    told = [json.loads(line) for line in server.printed.splitlines() if line.startswith("{")]
-    return [line for line in told if line.get("route") != "/healthz"]
+    parsed = [json.loads(line) for line in server.printed.splitlines() if line.startswith("{")]
+    return [line for line in parsed if line.get("route") != "/healthz"]
 
 
 @pytest.fixture
@@ -100,17 +100,17 @@ def test_nothing_secret_is_logged(speaking: Server) -> None:
 def test_an_id_that_is_given_is_taken(client: TestClient, given: str, taken: bool) -> None:
     """A short, harmless X-Request-ID is used. Any other is replaced."""
     answers = [client.get(path, headers={"X-Request-ID": given}) for path in ("/healthz", "/none")]
-    told = [answer.headers["X-Request-ID"] for answer in answers]
+    ids = [answer.headers["X-Request-ID"] for answer in answers]
 
-    assert (told == [given, given]) is taken
-    assert all(re.fullmatch(r"[\w.-]{1,64}", each) for each in told)
+    assert (ids == [given, given]) is taken
+    assert all(re.fullmatch(r"[\w.-]{1,64}", each) for each in ids)
 
 
 def test_ids_differ(client: TestClient, stranger: TestClient) -> None:
     """Each request without an id gets its own, also without authentication."""
-    told = [who.get("/readyz").headers["X-Request-ID"] for who in (client, stranger) * 20]
+    ids = [who.get("/readyz").headers["X-Request-ID"] for who in (client, stranger) * 20]
 
-    assert len(set(told)) == len(told) == 40
+    assert len(set(ids)) == len(ids) == 40
 
 
 def test_the_id_is_in_every_thread(
@@ -172,7 +172,7 @@ def test_plain_lines_are_words(new_server: Callable[..., Server]) -> None:
     """By default a line is plain text with the id, and a path cannot break out of it."""
     server = new_server()
     answer = server.request("GET", "/a%0Ab%1b[31m", headers={"X-Request-ID": "plain"})
-    told = server.printed.replace(f"{server.announced}\n", "").splitlines()
+    printed = server.printed.replace(f"{server.announced}\n", "").splitlines()
 
     assert answer.status == 404
-    assert [line for line in told if "healthz" not in line] == ["GET other: 404 [plain]"]
+    assert [line for line in printed if "healthz" not in line] == ["GET other: 404 [plain]"]

@@ -28,23 +28,23 @@ from statements import OF_RUNS, logged
 
 def headers(trainer: Trainer, count: int, *, first: int = 0) -> tuple[wire.Header, ...]:
     """The headers of an attempt and of ``count`` scalers."""
-    told = (
+    streams = (
         wire.StreamHeader(stream=f"scaler {first + each}", scaler="GradScaler", device="cpu")
         for each in range(count)
     )
-    return (trainer.attempt, *told)
+    return (trainer.attempt, *streams)
 
 
 @contextmanager
 def statements(database: Engine) -> Iterator[list[str]]:
     """The SQL statements executed meanwhile."""
-    told: list[str] = []
+    executed: list[str] = []
 
     def note(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
-        told.append(statement)
+        executed.append(statement)
 
     event.listen(database, "before_cursor_execute", note)
-    yield told
+    yield executed
     event.remove(database, "before_cursor_execute", note)
 
 
@@ -54,12 +54,12 @@ def test_headers_of_a_batch_are_stored_at_once(store: Store) -> None:
     taken, read = [], []
     for count in (2, 1000):
         trainer = Trainer()
-        with statements(store._engine) as told:
+        with statements(store._engine) as executed:
             store.ingest(trainer.batch(headers=headers(trainer, count)))
-        taken.append(len(told))
-        with engines.reading(store._engine) as connection, statements(store._engine) as told:
+        taken.append(len(executed))
+        with engines.reading(store._engine) as connection, statements(store._engine) as executed:
             assert len(scalers_of(connection, trainer.run_id.bytes)) == count
-        read.append(len(told))
+        read.append(len(executed))
         listed = [each["scaler"] for each in store.run(trainer.run_id)[0].streams]
         assert listed == [f"scaler {each}" for each in range(count)]
     assert taken[0] == taken[1]
@@ -87,9 +87,9 @@ def test_runs_without_activations_are_not_searched_for_them(store: Store) -> Non
             trainer = Trainer(run_id, resume_step=3 * start, started=start)
             header = msgspec.structs.replace(trainer.stream, modules=())
             store.ingest(trainer.batch(trainer.updates(5), headers=(trainer.attempt, header)))
-        with statements(store._engine) as told:
+        with statements(store._engine) as executed:
             assert store.activations(run_id) == (None, False)
-        taken.append(len(told))
+        taken.append(len(executed))
     assert taken[0] == taken[1]
 
 
@@ -140,9 +140,9 @@ def test_more_ranks_or_starts_take_no_more_statements(store: Store, read: str) -
     taken = []
     for ranks, starts in ((2, 2), (10, 2), (2, 10)):
         run_id = resumed(store, ranks, starts)
-        with statements(store._engine) as told:
+        with statements(store._engine) as executed:
             READS[read](store, run_id)
-        taken.append(len(told))
+        taken.append(len(executed))
     assert taken == [taken[0]] * 3
 
 
@@ -150,11 +150,11 @@ def test_charts_read_the_rows_of_their_run_by_key(store: Store) -> None:
     """On SQLite, no statement of a chart scans a table with the rows of all runs."""
     trainer = Trainer()
     store.ingest(trainer.batch([*trainer.updates(300, sampled=[0, 9]), trainer.scalars({"a": 1})]))
-    with logged() as told:
+    with logged() as executed:
         for stream, name in itertools.product((None, 0), FIGURES):
             draw(store, trainer.run_id, name, ChartRequest(stream=stream, parameter="head.weight"))
     with engines.reading(store._engine) as connection:
-        for each in told:
+        for each in executed:
             plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {each.text}", each.parameters)
             scanned = {row.detail.split()[1] for row in plan if row.detail.startswith("SCAN ")}
             assert not scanned & OF_RUNS, each.text

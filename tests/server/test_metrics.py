@@ -119,8 +119,8 @@ def test_what_is_alerted_on_begins_at_nothing(client: TestClient) -> None:
         ("limited_total", "limit", ("requests", "streams")),
         ("alert_messages_total", "outcome", ("sent", *TROUBLES)),
     ):
-        told = {key: value for key, value in fresh.items() if key[0] == f"ampmon_{name}"}
-        assert told == {(f"ampmon_{name}", ((label, each),)): 0.0 for each in values}
+        series = {key: value for key, value in fresh.items() if key[0] == f"ampmon_{name}"}
+        assert series == {(f"ampmon_{name}", ((label, each),)): 0.0 for each in values}
 
 
 def test_messages_that_are_held_back_do_not_wait(client: TestClient, app: FastAPI) -> None:
@@ -128,19 +128,19 @@ def test_messages_that_are_held_back_do_not_wait(client: TestClient, app: FastAP
     store, to = app.state.service.store, alerts_to(Target(name="own", url="json://127.0.0.1/x"))
     bad = wire.Finding(rule="skip_rate", severity="critical", title="bad", explanation="")
 
-    def told() -> None:
+    def send_alert() -> None:
         trainer = Trainer(uuid4())
         store.ingest(trainer.batch([trainer.update(time=now())]))
         store.keep(trainer.run_id, Judgement("bad", "critical", [bad]), to)
 
     for _ in range(3):
-        told()
+        send_alert()
     due = value(scrape(client), "alert_messages_waiting")
     store.settle(store.take("own", 1, None), DeliveryOutcome())
     assert store.take("own", 1, None) is None
     held = value(scrape(client), "alert_messages_waiting")
     waiting = store.target_states()["own"].waiting
-    told()
+    send_alert()
     store.settle(store.take("own", 2, None), DeliveryOutcome("unreachable"))
     failed = value(scrape(client), "alert_messages_waiting")
 
@@ -184,13 +184,13 @@ def test_nobody_is_named(client: TestClient) -> None:
     assert client.post(INGEST, content=wire.encode(batch), headers=MSGPACK).status_code == 200
     (run,) = client.get("/api/v1/runs").json()["runs"]
     client.get(f"/api/v1/runs/{trainer.run_id}?stream={trainer.run_id}")
-    told = client.get("/metrics").text
+    text = client.get("/metrics").text
     token = client.headers["Authorization"].split()[1]
 
     assert (run["project"], run["name"]) == ("secret-project", "secret-name")
     for name in ("secret-project", "secret-name", str(trainer.run_id), token):
-        assert name not in told
-    assert not re.search(rf'"{re.escape(run["owner"])}"', told)
+        assert name not in text
+    assert not re.search(rf'"{re.escape(run["owner"])}"', text)
 
 
 def test_two_apps_share_nothing(client: TestClient, tmp_path: Path) -> None:
@@ -199,11 +199,11 @@ def test_two_apps_share_nothing(client: TestClient, tmp_path: Path) -> None:
     other = create_app(Settings(data_directory=tmp_path / "other", judging=False))
     with TestClient(other, base_url=str(client.base_url)) as asking:
         token = other.state.service.keys.token
-        told = scrape_with(asking, token)
+        found = scrape_with(asking, token)
     key = {"method": "GET", "route": "/healthz", "status": "2xx"}
 
     assert value(scrape(client), "http_requests_total", **key) == 1
-    assert value(told, "http_requests_total", **key) == 0
+    assert value(found, "http_requests_total", **key) == 0
 
 
 def scrape_with(client: TestClient, token: str) -> Samples:
@@ -219,17 +219,17 @@ def test_a_server_process_tells_of_itself(new_server: Callable[..., Server]) -> 
     stream = server.request("GET", "/api/v1/live", preload_content=False)
     news = stream.stream(16)
     next(news)  # keeps a reference, since an unreferenced stream is closed
-    told = samples(server.request("GET", "/metrics").data.decode())
+    page = samples(server.request("GET", "/metrics").data.decode())
     news.close()
     plain = server.request("GET", "/metrics", headers={"Authorization": ""})
 
     assert plain.status == 401
-    assert value(told, "event_streams") == 1
-    assert value(told, "database_bytes") == (server.directory / "server/ampmon.db").stat().st_size
-    assert [value(told, "ready", part=part) for part in ("database", "schema", "bus")] == [1, 1, 1]
-    assert told["process_resident_memory_bytes", ()] > 10e6
+    assert value(page, "event_streams") == 1
+    assert value(page, "database_bytes") == (server.directory / "server/ampmon.db").stat().st_size
+    assert [value(page, "ready", part=part) for part in ("database", "schema", "bus")] == [1, 1, 1]
+    assert page["process_resident_memory_bytes", ()] > 10e6
     assert {"ampmon_judgements_total", "ampmon_judgement_seconds_total"} <= {
-        name for name, _ in told
+        name for name, _ in page
     }
 
 
@@ -249,16 +249,16 @@ def named(expression: str) -> set[str]:
 
 def exposed(client: TestClient) -> set[str]:
     """The metric names of `/metrics`, including counters without samples."""
-    told = client.get("/metrics").text
+    text = client.get("/metrics").text
     declared = {
         f"{family.name}{end}"
-        for family in text_string_to_metric_families(told)
+        for family in text_string_to_metric_families(text)
         for end in {
             "counter": ("_total",),
             "histogram": ("_bucket", "_count", "_sum"),
         }.get(family.type, ("",))
     }
-    return {name for name, _ in samples(told)} | declared
+    return {name for name, _ in samples(text)} | declared
 
 
 def test_the_dashboard_shows_what_there_is(client: TestClient) -> None:

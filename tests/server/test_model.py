@@ -146,7 +146,7 @@ class Model:
                 found[step] = of_step[attempt]
         return dict(sorted(found.items()))
 
-    def told(self) -> dict[int, dict[str, Any]]:
+    def run_rows(self) -> dict[int, dict[str, Any]]:
         """Each step once: the lowest rank's update, skipped or sampled if any rank's is."""
         found: dict[int, dict[str, Any]] = {}
         for rank in sorted(self.rows):
@@ -233,7 +233,7 @@ def _logged(trainer: Trainer, values: dict[str, float], chance: random.Random) -
 
 def check_rows(store: Store, run_id: UUID, model: Model) -> None:
     """Check that exactly the updates with rows are returned, as recorded."""
-    told = {step: row for step, row in model.told().items() if step >= model.rows_from}
+    run_rows = {step: row for step, row in model.run_rows().items() if step >= model.rows_from}
     start, found = 0, []
     while start is not None:
         columns, start, rows_from = store.updates(
@@ -266,26 +266,26 @@ def check_rows(store: Store, run_id: UUID, model: Model) -> None:
             row["of"].growth_tracker,
             row["of"].cost,
         )
-        for step, row in told.items()
+        for step, row in run_rows.items()
     ]
     assert found == expected
 
 
 def check_counts(store: Store, run_id: UUID, model: Model, chance: random.Random) -> None:
     """Check that the summary, and cells of the whole run and of windows, count each step once."""
-    told = model.told()
+    run_rows = model.run_rows()
     summary = store.run(run_id)[0]
     everything = (
-        len(told),
-        sum(row["skipped"] for row in told.values()),
-        sum(row["sampled"] for row in told.values()),
+        len(run_rows),
+        sum(row["skipped"] for row in run_rows.values()),
+        sum(row["sampled"] for row in run_rows.values()),
     )
     assert (summary.updates, summary.skipped, summary.sampled_updates) == everything
     for columns in (1, 10, 1000):
         assert count(store.series(run_id, columns=columns).updates) == everything
     for _ in range(3):
         low, high = sorted(chance.randrange(model.rows_from, model.rows_from + 1300) for _ in "ab")
-        inside = [row for step, row in told.items() if low <= step <= high]
+        inside = [row for step, row in run_rows.items() if low <= step <= high]
         cells = store.series(
             run_id, start=low, stop=high + 1, columns=chance.choice([2, 40, 900])
         ).updates
@@ -301,12 +301,12 @@ def check_counts(store: Store, run_id: UUID, model: Model, chance: random.Random
 def check_logged(store: Store, run_id: UUID, model: Model, chance: random.Random) -> None:
     """Check names, values and windows of values against what was logged."""
     expected = {key: rows for key in model.values if (rows := model.logged(key))}
-    told = {(each.rank, each.name): each for each in store.scalar_names(run_id)}
-    assert told.keys() == expected.keys()
+    names = {(each.rank, each.name): each for each in store.scalar_names(run_id)}
+    assert names.keys() == expected.keys()
     for key, rows in expected.items():
         numbers = [value for value, _ in rows.values()]
         finite = [value for value in numbers if np.isfinite(value)]
-        one = told[key]
+        one = names[key]
         assert (one.n, one.not_finite) == (len(numbers), len(numbers) - len(finite))
         assert (one.least, one.greatest) == (min(finite, default=None), max(finite, default=None))
         assert (one.step, one.time) == (max(rows), rows[max(rows)][1].time)
@@ -351,7 +351,7 @@ def _told(value: float) -> tuple[float | None, str | None]:
 def check_times(store: Store, run_id: UUID, model: Model, chance: random.Random) -> None:
     """Check that a time window of an unpruned run holds exactly its updates."""
     low, high = sorted(START + 50_000 * chance.randrange(0, 1300) for _ in "ab")
-    inside = [row for row in model.told().values() if low <= row["of"].time <= high]
+    inside = [row for row in model.run_rows().values() if low <= row["of"].time <= high]
     cells = store.series(run_id, start=low, stop=high + 1, by="time", columns=100).updates
     assert cells["n"].sum() == len(inside)
     assert cells["skipped"].sum() == sum(row["skipped"] for row in inside)

@@ -206,7 +206,7 @@ def test_the_ledger_says_where_an_overflow_began(
 
 @pytest.mark.storage
 @pytest.mark.parametrize(
-    ("told", "ledger"),
+    ("recorded", "ledger"),
     [
         ({"loss": "finite"}, ("finite", "backward", None)),
         ({"loss": "overflowed"}, ("overflowed", "backward", None)),
@@ -225,11 +225,11 @@ def test_the_ledger_says_where_an_overflow_began(
     ],
 )
 def test_the_ledger_has_the_word_on_the_loss(
-    store: Store, told: dict[str, Any], ledger: tuple[str | None, ...]
+    store: Store, recorded: dict[str, Any], ledger: tuple[str | None, ...]
 ) -> None:
     """The ledger keeps the reported loss and origin. A lost loss of unreported origin has none."""
     trainer = Trainer()
-    store.ingest(trainer.batch([trainer.update(skipped=True, **told)]))
+    store.ingest(trainer.batch([trainer.update(skipped=True, **recorded)]))
     (skip,) = store.skips(trainer.run_id).rows
     assert (skip.loss, skip.origin, skip.origin_module) == ledger
 
@@ -257,8 +257,8 @@ def test_what_cannot_be_is_refused_by_name(
 ) -> None:
     """Impossible lengths, counts and indices get 422 with the field's name, and nothing is stored."""
     trainer = Trainer()
-    told = fields if "origin_module" in fields else {"activations": activations(**fields)}
-    batch = trainer.batch([trainer.update(skipped=True, **told)])
+    recorded = fields if "origin_module" in fields else {"activations": activations(**fields)}
+    batch = trainer.batch([trainer.update(skipped=True, **recorded)])
     answer = client.post(
         "/api/v1/ingest",
         content=wire.encode(batch),

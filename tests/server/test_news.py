@@ -43,7 +43,7 @@ class Process:
     @contextmanager
     def ear(self, runs: list[UUID] | None = None) -> Iterator[list[Advance]]:
         """Listen on an event loop in a thread, and append each advance to the yielded list."""
-        told: list[Advance] = []
+        received: list[Advance] = []
         loop = asyncio.new_event_loop()
         listening = threading.Event()
 
@@ -51,13 +51,13 @@ class Process:
             with self.bus.listen(runs) as listener:
                 listening.set()
                 async for advances in listener.advances():
-                    told.extend(advances)
+                    received.extend(advances)
 
         task = loop.create_task(listen())
         thread = threading.Thread(target=lambda: loop.run_until_complete(asyncio.wait([task])))
         thread.start()
         assert listening.wait(DEADLINE_S)
-        yield told
+        yield received
         loop.call_soon_threadsafe(task.cancel)
         thread.join()
         loop.close()
@@ -72,8 +72,8 @@ class Process:
 def open_process(settings: Settings, *, notices: bool = True) -> Process:
     process = Process(Store.open(settings))
     if process.store.shared:
-        told = process.store.notices() if notices else None
-        process.follower = BusFollower(process.bus, process.store, told)
+        source = process.store.notices() if notices else None
+        process.follower = BusFollower(process.bus, process.store, source)
         process.follower.start()
     return process
 
@@ -108,14 +108,14 @@ def test_what_is_stored_there_is_told_here(pair: Pair) -> None:
     trainer = Trainer()
     far.ingest(trainer.batch(trainer.updates(3)))
     run = trainer.run_id
-    with near.ear() as told:
+    with near.ear() as received:
         far.ingest(trainer.batch(trainer.updates(2)))
-        wait_for(lambda: Advance(run, 2, 4) in told)
+        wait_for(lambda: Advance(run, 2, 4) in received)
         summary = far.store.edit(run, Edit(name="renamed"))
         far.bus.publish(Advance(run, summary.version, summary.last_step))
-        wait_for(lambda: Advance(run, 3, 4) in told)
+        wait_for(lambda: Advance(run, 3, 4) in received)
         far.bus.publish(far.store.delete(run))
-        wait_for(lambda: Advance(run, 4, 4) in told)
+        wait_for(lambda: Advance(run, 4, 4) in received)
 
 
 @ways
@@ -123,12 +123,12 @@ def test_a_listener_hears_of_its_runs_only(pair: Pair) -> None:
     """A listener gets the changes of its own runs only."""
     near, far = pair
     mine, other = Trainer(), Trainer()
-    with near.ear([mine.run_id]) as told:
+    with near.ear([mine.run_id]) as received:
         far.ingest(other.batch(other.updates(1)))
         far.ingest(mine.batch(mine.updates(1)))
-        wait_for(lambda: told)
+        wait_for(lambda: received)
 
-    assert told == [Advance(mine.run_id, 1, 0)]
+    assert received == [Advance(mine.run_id, 1, 0)]
 
 
 @ways
@@ -136,17 +136,17 @@ def test_each_version_is_told_once(pair: Pair) -> None:
     """Versions of a busy run arrive in order, none twice, the newest last."""
     near, far = pair
     trainer = Trainer()
-    with near.ear() as told:
+    with near.ear() as received:
         for _ in range(30):
             far.ingest(trainer.batch(trainer.updates(1)))
-        wait_for(lambda: told and told[-1].version == 30)
+        wait_for(lambda: received and received[-1].version == 30)
         later = Trainer()
         far.ingest(later.batch(later.updates(1)))
-        wait_for(lambda: told[-1].run_id == later.run_id)
-    versions = [advance.version for advance in told[:-1]]
+        wait_for(lambda: received[-1].run_id == later.run_id)
+    versions = [advance.version for advance in received[:-1]]
 
     assert versions == sorted(set(versions))
-    assert told[-2:] == [Advance(trainer.run_id, 30, 29), Advance(later.run_id, 1, 0)]
+    assert received[-2:] == [Advance(trainer.run_id, 30, 29), Advance(later.run_id, 1, 0)]
 
 
 @pytest.mark.parametrize(("database", "way"), [("postgresql", "polling")], indirect=["database"])
@@ -155,12 +155,12 @@ def test_a_late_commit_is_told(pair: Pair, postgres: Postgres, settings: Setting
     near, far = pair
     trainer = Trainer()
     far.ingest(trainer.batch(trainer.updates(1)))
-    with near.ear() as told:
-        wait_for(lambda: told)
+    with near.ear() as received:
+        wait_for(lambda: received)
         late = round((time.time() - 90) * 1e6)
         statement = f"UPDATE runs SET version = 2, changed = {late}"
         postgres.execute(statement, str(make_url(settings.database_url).database))
-        wait_for(lambda: Advance(trainer.run_id, 2, 0) in told)
+        wait_for(lambda: Advance(trainer.run_id, 2, 0) in received)
 
 
 @contextmanager
@@ -218,13 +218,13 @@ def test_a_lost_connection_costs_time_only(
     near, far = pair
     assert near.follower is not None
     trainer = Trainer()
-    with near.ear() as told:
+    with near.ear() as received:
         lost = listening(postgres, settings)
         for pid in lost:
             postgres.execute(f"SELECT pg_terminate_backend({pid})")
         far.ingest(trainer.batch(trainer.updates(1)))
-        wait_for(lambda: told)
-    assert told == [Advance(trainer.run_id, 1, 0)]
+        wait_for(lambda: received)
+    assert received == [Advance(trainer.run_id, 1, 0)]
     assert len(lost) == 2
     wait_for(lambda: len(listening(postgres, settings) - lost) == 2)
     wait_for(lambda: near.follower.way == "notices")
@@ -276,12 +276,12 @@ def test_foreign_notices_are_passed_over(pair: Pair, settings: Settings) -> None
     """Malformed notices on the channel are ignored, and the follower keeps using notices."""
     near, far = pair
     trainer = Trainer()
-    with near.ear() as told, overheard(settings) as line:
+    with near.ear() as received, overheard(settings) as line:
         for payload in ("", "hello", f"{'x' * 32}:1", f"{'0' * 32}:-1", f"{'0' * 32}:{'9' * 5000}"):
             line.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
         far.ingest(trainer.batch(trainer.updates(1)))
-        wait_for(lambda: told)
+        wait_for(lambda: received)
 
-    assert told == [Advance(trainer.run_id, 1, 0)]
+    assert received == [Advance(trainer.run_id, 1, 0)]
     assert near.follower is not None
     assert near.follower.way == "notices"

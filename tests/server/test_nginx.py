@@ -61,10 +61,10 @@ def test_a_browser_is_let_in_and_told_at_once(proxy: Nginx, authority: Authority
         ca_certs=str(authority.file), retries=False, timeout=DEADLINE_S
     ) as browser:
         entered = browser.request("GET", proxy.login_link(), redirect=False)
-        told = entered.headers["Set-Cookie"]
-        cookie = {"Cookie": told.partition(";")[0]}
+        header = entered.headers["Set-Cookie"]
+        cookie = {"Cookie": header.partition(";")[0]}
         link = browser.request("POST", f"{proxy.url}/api/v1/login-links", headers=cookie | own)
-        assert "Secure" in told
+        assert "Secure" in header
         assert json.loads(link.data)["url"].startswith(f"{proxy.url}/login?")
 
         def rename(**headers: str) -> int:

@@ -37,13 +37,13 @@ def posted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostedRun]:
 def test_a_figure_is_the_pages(posted: PostedRun) -> None:
     """A notebook figure has the page's traces in the theme's colours, with the page's title above them."""
     directory = posted.server.directory
-    told = posted.server.get(f"{posted.path}/figures/scale?start=8&width=600")
+    answer = posted.server.get(f"{posted.path}/figures/scale?start=8&width=600")
     figure = notebook.figure(
         posted.run_id.hex[:8], data_dir=directory, start=8, width=600, theme="dark"
     )
     drawn = json.loads(figure.to_json())
-    assert drawn["data"] == json.loads(json.dumps(resolve(told["data"], ROLES["dark"])))
-    assert drawn["layout"]["xaxis"]["range"] == told["layout"]["xaxis"]["range"]
+    assert drawn["data"] == json.loads(json.dumps(resolve(answer["data"], ROLES["dark"])))
+    assert drawn["layout"]["xaxis"]["range"] == answer["layout"]["xaxis"]["range"]
     assert drawn["layout"]["paper_bgcolor"] == ROLES["dark"]["background"]
     assert drawn["layout"]["title"]["text"].startswith("<b>Loss scale</b><br>")
 

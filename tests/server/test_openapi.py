@@ -130,7 +130,7 @@ def described(service: Service, wanted: Callable[[str], bool]) -> Any:
     """The schema of the server's document for the ``wanted`` paths. Most requests for a run name a stored one."""
     app = create_app(service.settings, service)
     document = app.openapi()
-    document["paths"] = {path: told for path, told in document["paths"].items() if wanted(path)}
+    document["paths"] = {path: item for path, item in document["paths"].items() if wanted(path)}
     run, attempt = a_run(service)
     show(run, document)
     token = service.keys.token

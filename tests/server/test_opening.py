@@ -91,7 +91,7 @@ def test_tables_of_no_version_are_refused(settings: Settings, changed, statement
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "reason"),
     [
         ("DROP TABLE alerts", "table alerts is missing"),
         ("ALTER TABLE skips DROP COLUMN origin_module", "column origin_module of skips is missing"),
@@ -102,7 +102,7 @@ def test_tables_of_no_version_are_refused(settings: Settings, changed, statement
     ],
 )
 def test_an_altered_schema_is_refused(
-    settings: Settings, changed, statement: str, told: str
+    settings: Settings, changed, statement: str, reason: str
 ) -> None:
     """A missing table or column, or an extra column, is named, along with what to do.
 
@@ -111,7 +111,7 @@ def test_an_altered_schema_is_refused(
     changed(statement)
     line = refusal(settings)
 
-    assert told in line
+    assert reason in line
     assert "if an earlier commit of ampmon made it, export its runs with that commit" in line
     assert "COPY" in line
     assert ("ampmon db restore COPY" in line) == (settings.database_url is None)

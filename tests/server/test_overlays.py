@@ -150,7 +150,7 @@ def test_what_is_told_is_what_was_done_last(
     lost = deliver(store, model, random.Random(seed), cut, lose)
     summary, _ = store.run(run_id)
     done = model.of_step
-    told = store.updates(run_id, stream=None, start=0, stop=100, limit=1000).columns
+    columns = store.updates(run_id, stream=None, start=0, stop=100, limit=1000).columns
     low, high = (START + hours * HOUR_US for hours in (window[0], sum(window)))
     of_time = store.series(run_id, start=max(low, 0), stop=high, by="time").updates
     within = [step for step, update in done.items() if low <= update.time < high]
@@ -162,10 +162,10 @@ def test_what_is_told_is_what_was_done_last(
     )
     assert summary.effective_updates == summary.updates - summary.skipped
     assert (summary.lost_records, summary.status) == (lost, "running")
-    assert told["step"] == list(done)
-    assert told["time"] == [update.time for update in done.values()]
-    assert told["scale"] == [update.scale for update in done.values()]
-    assert [step for step, flag in zip(done, told["skipped"], strict=True) if flag] == sorted(
+    assert columns["step"] == list(done)
+    assert columns["time"] == [update.time for update in done.values()]
+    assert columns["scale"] == [update.scale for update in done.values()]
+    assert [step for step, flag in zip(done, columns["skipped"], strict=True) if flag] == sorted(
         model.steps("skipped")
     )
     assert int(of_time["n"].sum()) == len(within)

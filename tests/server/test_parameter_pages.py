@@ -44,8 +44,10 @@ def _shard(*parameters: Sequence[int], rank: int = 0) -> Shard:
         histogram=histogram,
         run_squares=no_runs(len(parameters)),
     )
-    told = [wire.Parameter(f"a.{place}", (10, 10), "float16") for place in range(len(parameters))]
-    return Shard(rank, Sample(3, 1, 1024.0, statistics, {}), told, None)
+    declared = [
+        wire.Parameter(f"a.{place}", (10, 10), "float16") for place in range(len(parameters))
+    ]
+    return Shard(rank, Sample(3, 1, 1024.0, statistics, {}), declared, None)
 
 
 def _names(shards: list[Shard], **page: object) -> list[str]:

@@ -32,12 +32,12 @@ ROW: dict[str, Any] = {
 def test_a_parameter_that_no_model_names_has_a_hint_how_to_name_it() -> None:
     """The caption says how to name parameters if one has no name, and nothing otherwise."""
 
-    def told(*names: str) -> str:
+    def words(*names: str) -> str:
         return caption({**SAMPLED, "parameters": [{"name": name} for name in names]}, "worst")
 
-    assert HINT in told("head.weight", "parameter 1 [64 × 3]")
-    assert HINT in told("parameter 0 [scalar]")
-    assert HINT not in told("head.weight", "parameter")
+    assert HINT in words("head.weight", "parameter 1 [64 × 3]")
+    assert HINT in words("parameter 0 [scalar]")
+    assert HINT not in words("head.weight", "parameter")
 
 
 def test_the_caption_says_what_is_special() -> None:

@@ -16,8 +16,8 @@ HERE = "127.0.0.1:8267"
 
 def ask(client: TestClient, token_id: str, **more: str) -> tuple[int, str]:
     """Status, and proof or detail."""
-    told = {"nonce": NONCE, "token": token_id, "address": HERE, **more}
-    answer = client.get("/api/v1/proof", params=told)
+    query = {"nonce": NONCE, "token": token_id, "address": HERE, **more}
+    answer = client.get("/api/v1/proof", params=query)
     return answer.status_code, answer.json().get("proof") or answer.json()["detail"]
 
 
@@ -66,7 +66,7 @@ def test_guesses_are_so_many_and_known_tokens_go_on(app: FastAPI, stranger: Test
     own = id_of(digest_of(service.keys.token))
     assert ask(stranger, made.id)[0] == 200
     service.tokens._guesses = Rate(1e-6, 5)
-    told = [ask(stranger, f"{guess:012x}") for guess in range(8)]
+    answers = [ask(stranger, f"{guess:012x}") for guess in range(8)]
 
-    assert [status for status, _ in told] == [200] * 5 + [429] * 3
+    assert [status for status, _ in answers] == [200] * 5 + [429] * 3
     assert (ask(stranger, made.id)[0], ask(stranger, own)[0]) == (200, 200)

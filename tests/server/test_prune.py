@@ -72,11 +72,11 @@ def train(settings: Settings) -> None:
     store, trainer, steps = Store.open(settings), Trainer(RUN), 5000
     records = trainer.updates(steps, skipped=range(0, steps, 97), sampled=range(0, steps, 50))
     store.ingest(trainer.batch([trainer.event("init"), *records]))
-    told = [
+    losses = [
         msgspec.structs.replace(trainer.scalars({"loss": 1.0 / (step + 1)}), ordinal=step)
         for step in range(0, steps, 10)
     ]
-    store.ingest(trainer.batch(told))
+    store.ingest(trainer.batch(losses))
     store.close()
 
 
@@ -408,7 +408,7 @@ def test_attempts_are_told_apart_without_their_rows(store: Store, trainer: Train
     """Pruning changes neither skips, cells nor newest sample of a run whose later attempt redid steps."""
     second = Trainer(run_id=trainer.run_id, resume_step=4500)
     store.ingest(second.batch(second.updates(600, sampled=range(0, 600, 50))))
-    told = [(skip.step, skip.attempt) for skip in store.skips(trainer.run_id, limit=1000).rows]
+    before = [(skip.step, skip.attempt) for skip in store.skips(trainer.run_id, limit=1000).rows]
     cells = store.series(trainer.run_id, columns=100).updates.tobytes()
     newest = store.parameters(trainer.run_id)
     age(store, trainer)
@@ -416,7 +416,7 @@ def test_attempts_are_told_apart_without_their_rows(store: Store, trainer: Train
         assert prune(store, keep) > 0
         assert [
             (skip.step, skip.attempt) for skip in store.skips(trainer.run_id, limit=1000).rows
-        ] == told
+        ] == before
         assert store.series(trainer.run_id, columns=100).updates.tobytes() == cells
         assert store.parameters(trainer.run_id) == newest
 
@@ -488,8 +488,8 @@ def test_an_interrupt_is_made_good_the_next_time(store: Store, trainer: Trainer)
 
 def test_several_failures_in_a_row_end_it() -> None:
     """A run that fails does not stop the others, but three failures in a row raise Busy."""
-    told: list[PruneTask] = []
-    failures = Failures(lambda one, _: told.append(one))
+    reported: list[PruneTask] = []
+    failures = Failures(lambda one, _: reported.append(one))
     due = [PruneTask(uuid4(), f"run-{number}") for number in range(6)]
 
     def work(*bad: int) -> None:
@@ -499,10 +499,10 @@ def test_several_failures_in_a_row_end_it() -> None:
                     raise ValueError("away")
 
     work(0, 1, 3, 4)
-    assert failures.runs == told == [due[0], due[1], due[3], due[4]]
+    assert failures.runs == reported == [due[0], due[1], due[3], due[4]]
     with pytest.raises(Busy, match="away"):
         work(1, 2, 3, 5)
-    assert told[4:] == [due[1], due[2], due[3]]
+    assert reported[4:] == [due[1], due[2], due[3]]
 
 
 def test_no_transaction_removes_more_than_a_part(store: Store, trainer: Trainer) -> None:

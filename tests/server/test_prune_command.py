@@ -49,10 +49,10 @@ def old_run(store: Store, steps: int = 3000) -> UUID:
     trainer, chance = Trainer(name="old one"), random.Random(1)
     updates = trainer.updates(steps, sampled=range(0, steps, 100))
     store.ingest(trainer.batch([replace(each, cost=1e6 * chance.random()) for each in updates]))
-    told = [
+    losses = [
         replace(trainer.scalars({"loss": chance.random()}), ordinal=step) for step in range(steps)
     ]
-    store.ingest(trainer.batch(told))
+    store.ingest(trainer.batch(losses))
     with engine.writing(store._engine) as connection:
         connection.execute(change(runs).values(silent_after=runs.c.silent_after - 90 * DAY_US))
     return trainer.run_id

@@ -51,8 +51,8 @@ def test_one_line_shows_lost_records_and_the_cost() -> None:
 def test_a_monitor_over_its_budget_says_what_to_change() -> None:
     """A monitor within its budget, or without one, says nothing."""
     over = {"over_budget": True, "budget": 0.01, "sampling_interval": 128}
-    told = r"budget of 1\u202f% .* one step in 128.*Config\(budget=\)"
-    assert re.search(told, budget_advice(over))
+    pattern = r"budget of 1\u202f% .* one step in 128.*Config\(budget=\)"
+    assert re.search(pattern, budget_advice(over))
     assert budget_advice({"over_budget": False, "budget": 0.01, "sampling_interval": 8}) == ""
     assert budget_advice({"over_budget": True, "budget": None, "sampling_interval": 1}) == ""
 

@@ -110,9 +110,9 @@ def test_the_newest_pages_are_not_read_again(store: Store) -> None:
     trainer = Trainer()
     read = 0
     for _ in range(3):
-        with logged() as told:
+        with logged() as executed:
             store.ingest(updates_and_losses(trainer, 5))
-        read += sum("SELECT" in each.text and "_pages.data" in each.text for each in told)
+        read += sum("SELECT" in each.text and "_pages.data" in each.text for each in executed)
     assert read == 2
 
 
@@ -145,10 +145,10 @@ def test_batches_stored_together_have_outcomes_of_their_own(store: Store) -> Non
         trainer.batch(first),
     ]
     outcomes = store.ingest_together([(batch, ANYONE) for batch in batches])
-    told = [getattr(each, "changed", type(each)) for each in outcomes]
+    results = [getattr(each, "changed", type(each)) for each in outcomes]
     summary, _ = store.run(trainer.run_id)
 
-    assert told == [True, True, BadBatch, UnknownHeader, True, False]
+    assert results == [True, True, BadBatch, UnknownHeader, True, False]
     assert (summary.updates, summary.records, summary.lost_records) == (10, 10, 5)
     assert store.run(other.run_id)[0].updates == 3
 

@@ -49,9 +49,9 @@ def _answers(
         return gather(asked, str(trainers[0][0].run_id))
 
 
-def _body(told: ReportData) -> str:
+def _body(data: ReportData) -> str:
     """The body of the report, in plain spaces."""
-    return sections(told).replace("\u202f", " ")
+    return sections(data).replace("\u202f", " ")
 
 
 def _told(directory: Path, trainers: Sequence[tuple[Trainer, Sequence[wire.Record]]]) -> str:
@@ -129,11 +129,11 @@ def test_a_report_says_what_is_to_be_known_before_it_is_trusted(tmp_path: Path) 
     """A report lists the trainer's notices of missing data, with markup escaped."""
     trainer = Trainer()
     memory = trainer.event("spool", kept="memory", why="<b>full</b>", window_ms=250)
-    told = _answers(
+    data = _answers(
         tmp_path,
         [(trainer, [*trainer.updates(3), memory, trainer.event("thinned", count=3)])],
     )
-    notices = re.findall("<li>(.*?)</li>", _body(told))
+    notices = re.findall("<li>(.*?)</li>", _body(data))
     assert notices[0].startswith("Samples of 3 steps were dropped")
     assert "because &lt;b&gt;full&lt;/b&gt;; a killed process may lose the last" in notices[1]
     assert len(notices) == 2
@@ -157,11 +157,11 @@ def test_who_trains_on_in_vain_is_told_to_stop(tmp_path: Path) -> None:
     for rank in range(2):
         trainer = Trainer(run_id, rank, world_size=2)
         trainers.append((trainer, trainer.updates(9, skipped=[3] if rank else [])))
-    told = _answers(tmp_path, trainers)
-    assert told.diagnosis["findings"][0]["rule"] == "ranks_disagree"
+    data = _answers(tmp_path, trainers)
+    assert data.diagnosis["findings"][0]["rule"] == "ranks_disagree"
     stop = "Stop this run: it cannot recover."
-    assert stop in _body(told)
-    over = replace(told, run={**told.run, "status": "finished"})
+    assert stop in _body(data)
+    over = replace(data, run={**data.run, "status": "finished"})
     assert stop not in _body(over)
 
 

@@ -129,12 +129,12 @@ def truth(store: Store, run_id: UUID) -> dict[str, list[Truth]]:
     for scaler, steps in found.items():
         for step in sorted({key[2] for key in newest if key[1] == scaler}):
             held = [newest[key] for key in sorted(newest) if key[1:] == (scaler, step)]
-            told = [held[0][name].item() for name in ("time", "scale", "scale_after", "event")]
+            values = [held[0][name].item() for name in ("time", "scale", "scale_after", "event")]
             sampled = held[:1] if scaler in sharded else held
             steps.append(
                 Truth(
                     step,
-                    *told,
+                    *values,
                     any(row["skipped"] for row in held),
                     any(row["sampled"] for row in sampled),
                 )
@@ -176,8 +176,8 @@ def check_cell(cell: Any, rows: Sequence[Truth]) -> None:
                 moved[0].step,
                 moved[-1].step,
             )
-            told = [cell[f"move_{name}"][kind] for name in ("time", "scale", "after")]
-            np.testing.assert_equal(told, [moved[-1].time, moved[-1].scale, moved[-1].after])
+            values = [cell[f"move_{name}"][kind] for name in ("time", "scale", "after")]
+            np.testing.assert_equal(values, [moved[-1].time, moved[-1].scale, moved[-1].after])
 
 
 def of_scaler(store: Store, run_id: UUID, name: str, read: Callable[..., Cells], *args: Any) -> Any:

@@ -162,13 +162,13 @@ def test_what_is_packed_names_its_version() -> None:
             read(b"\x7f" + data[1:])
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_summaries_and_calls_tell_the_error(tmp_path: Path, told: bool) -> None:
+@pytest.mark.parametrize("squares_known", [True, False])
+def test_summaries_and_calls_tell_the_error(tmp_path: Path, squares_known: bool) -> None:
     """The run, each update and each parameter have a standard error, larger if squares are unknown."""
     trainer = Trainer()
     zeros = np.random.default_rng(0).binomial(RUN, 0.25, (2, 5))
     one = sampled(zeros, [800, 80], 5)
-    if not told:
+    if not squares_known:
         one = replace(one, run_squares=np.zeros((2, 3), np.int64))
     header = msgspec.structs.replace(trainer.stream, sample=RUN * 5)
     store = Store.open(Settings(data_directory=tmp_path))
@@ -182,7 +182,7 @@ def test_summaries_and_calls_tell_the_error(tmp_path: Path, told: bool) -> None:
 
     assert summary.zero_fraction == columns["zero_fraction"][0]
     assert summary.zero_fraction_error == columns["zero_fraction_error"][0] > 0
-    assert (summary.zero_fraction_error > 0.1) != told
+    assert (summary.zero_fraction_error > 0.1) != squares_known
     assert [row.sampled for row in rows] == [True, False]
     assert rows[0].zero_fraction == rows[0].zeros / 80
     assert rows[0].zero_fraction_error > 0 == rows[1].zero_fraction_error

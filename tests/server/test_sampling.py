@@ -72,7 +72,7 @@ def test_what_comes_late_is_not_the_present(store: Store) -> None:
         [sampled(each, interval=1 + place, scale=2.0**place) for place in range(size)]
         for each, size in zip(ranks, (9, 5), strict=True)
     )
-    told = []
+    seen = []
     for trainer, updates in (
         (ranks[1], behind[:2]),
         (ranks[0], ahead[:3]),
@@ -83,8 +83,8 @@ def test_what_comes_late_is_not_the_present(store: Store) -> None:
     ):
         store.ingest(trainer.batch(updates))
         summary = store.run(trainer.run_id)[0]
-        told.append((summary.scale, summary.sampling_interval))
-    assert told == [(2.0, 2), (4.0, 3), (4.0, 3), *[(256.0, 9)] * 3]
+        seen.append((summary.scale, summary.sampling_interval))
+    assert seen == [(2.0, 2), (4.0, 3), (4.0, 3), *[(256.0, 9)] * 3]
 
 
 def test_the_interval_is_told_by_a_rank_that_samples(store: Store) -> None:

@@ -40,11 +40,11 @@ def steps(
         update = trainer.update()
         kind = "nan" if math.isnan(loss) else "inf" if loss > 0 else "-inf"
         finite = math.isfinite(loss)
-        told = trainer.scalars(
+        record = trainer.scalars(
             {"loss": loss if finite else None, "lr": 0.5}, kinds={} if finite else {"loss": kind}
         )
         own = None if user is None else user + place // every
-        records += [update, replace(told, time=update.time, user_step=own)]
+        records += [update, replace(record, time=update.time, user_step=own)]
     return records
 
 

@@ -20,15 +20,15 @@ def test_pages_hold_each_skip_once_and_whole(
     for rank in range(ranks):
         trainer = Trainer(run_id, rank, world_size=ranks)
         send(trainer.batch(trainer.updates(steps, skipped=range(steps))))
-    path, told = f"/api/v1/runs/{run_id}/skips?shared=true&limit=2", []
+    path, skips = f"/api/v1/runs/{run_id}/skips?shared=true&limit=2", []
     page = client.get(path).json()
     while page["next"] is not None:
-        told += page["skips"]
+        skips += page["skips"]
         page = client.get(f"{path}&cursor={page['next']}").json()
-    told += page["skips"]
+    skips += page["skips"]
 
-    assert [each["step"] for each in told] == [*range(steps)][::-1]
-    assert {each["ranks_words"] for each in told} == {"all 3 ranks"}
+    assert [each["step"] for each in skips] == [*range(steps)][::-1]
+    assert {each["ranks_words"] for each in skips} == {"all 3 ranks"}
 
 
 def test_the_nearest_skip_is_found_by_step_or_by_time(

@@ -1,4 +1,4 @@
-"""Users who signed in at a proxy: trusted from that proxy alone, and only if the server is told to."""
+"""Users who signed in at a proxy: trusted from that proxy alone, and only if the server is configured to."""
 
 from __future__ import annotations
 
@@ -135,10 +135,10 @@ def test_news_go_to_those_signed_in(app: FastAPI) -> None:
     """The event stream of a proxy's user covers only the projects that they see."""
     mine, hidden = trained(app, "vision", "ada"), trained(app, "speech", "ada")
     app.state.service.bus.close()
-    told = ask(app, "ada", path="/api/v1/live").text
+    text = ask(app, "ada", path="/api/v1/live").text
 
-    assert str(mine) in told
-    assert str(hidden) not in told
+    assert str(mine) in text
+    assert str(hidden) not in text
 
 
 def test_without_a_named_proxy_it_does_not_start(tmp_path: Path) -> None:
@@ -147,16 +147,16 @@ def test_without_a_named_proxy_it_does_not_start(tmp_path: Path) -> None:
         (["--trust-user-header", HEADER], "--behind-proxy"),
         (["--trust-user-header", "a b", "--behind-proxy", "::1"], "such as X-Forwarded-User"),
     ):
-        told = completed(["serve", "--port", "0", "--data-dir", str(tmp_path), *flags])
-        assert (told.returncode, told.stdout, told.stderr.count("\n")) == (2, "", 1)
-        assert says in told.stderr
+        done = completed(["serve", "--port", "0", "--data-dir", str(tmp_path), *flags])
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert says in done.stderr
 
 
 def test_a_proxy_of_this_machine_is_asked_over_tls_too(behind: Settings) -> None:
     """A local proxy sends a user name and https exactly once; a local program with a token sends neither."""
     app = create_app(replace(behind, behind_proxy=("127.0.0.1",)))
 
-    def told(*headers: tuple[str, str]) -> int:
+    def code(*headers: tuple[str, str]) -> int:
         client = TestClient(app, base_url=URL, client=("127.0.0.1", 50000))
         return client.get("/api/v1/runs", headers=list(headers)).status_code
 
@@ -167,8 +167,8 @@ def test_a_proxy_of_this_machine_is_asked_over_tls_too(behind: Settings) -> None
     )
     with TestClient(app):
         token = ("Authorization", f"Bearer {app.state.service.keys.token}")
-        assert told(name, https) == 200
-        assert [told(name), told(name, http), told(name, https, https), told(token, http)] == [
+        assert code(name, https) == 200
+        assert [code(name), code(name, http), code(name, https, https), code(token, http)] == [
             403
         ] * 4
-        assert told(token) == 200
+        assert code(token) == 200

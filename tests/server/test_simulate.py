@@ -40,16 +40,16 @@ def test_a_run_is_replayed_under_another_policy(client: TestClient, send) -> Non
     send(trainer.batch(records[10:20]))
     assert client.get(path).json()["recommended"]["code"] == ""
     send(trainer.batch(records))
-    told = client.get(path, params={"growth_interval": 400}).json()
-    was, would_be = told["recorded"], told["simulated"]
+    answer = client.get(path, params={"growth_interval": 400}).json()
+    was, would_be = answer["recorded"], answer["simulated"]
     assert was["skips"]["expected"] == sum(update.optimizers[0].skipped for update in records)
     assert would_be["policy"]["growth_interval"] == 400
     assert would_be["policy"]["init_scale"] == 65536.0
     assert would_be["skips"]["high"] < was["skips"]["low"]
-    assert sum(each["updates"] for each in would_be["scales"]) == pytest.approx(told["updates"])
+    assert sum(each["updates"] for each in would_be["scales"]) == pytest.approx(answer["updates"])
     low, subnormal, high = (would_be[f"subnormal_fraction{end}"] for end in ("_low", "", "_high"))
     assert 0.0 < low < subnormal < high < 1.0
-    assert told["recommended"]["code"].startswith("scaler = torch.amp.GradScaler(")
+    assert answer["recommended"]["code"].startswith("scaler = torch.amp.GradScaler(")
     fixed = client.get(path, params={"policy": "fixed", "init_scale": 1024}).json()["simulated"]
     assert fixed["scales"] == [{"scale": 1024.0, "updates": 1200.0}]
 
@@ -65,11 +65,11 @@ def test_fractions_have_no_bounds_at_unknown_scales(
     trainer, records = _climbing()
     send(trainer.batch(records))
     answer = client.get(f"/api/v1/runs/{trainer.run_id}/simulate", params=setting).json()
-    told = answer["simulated"]
-    assert not told["skips"]["known"]
-    assert 0.0 <= told["subnormal_fraction"] <= 1.0
-    assert (told["subnormal_fraction_low"] is not None) == bounded
-    assert (told["zero_fraction_high"] is not None) == bounded
+    simulated = answer["simulated"]
+    assert not simulated["skips"]["known"]
+    assert 0.0 <= simulated["subnormal_fraction"] <= 1.0
+    assert (simulated["subnormal_fraction_low"] is not None) == bounded
+    assert (simulated["zero_fraction_high"] is not None) == bounded
 
 
 def test_what_cannot_be_simulated_is_said(client: TestClient, send) -> None:
@@ -122,13 +122,13 @@ def test_a_resume_with_its_state_is_replayed_as_it_was(client: TestClient, send)
 
     trained(first, 60, 1300.0)
     trained(Trainer(run_id=first.run_id, resume_step=60), 60, machine.scale)
-    told = client.get(f"/api/v1/runs/{first.run_id}/simulate").json()
+    answer = client.get(f"/api/v1/runs/{first.run_id}/simulate").json()
     scales = [scale for scale, _ in found]
     spent = [
         {"scale": scale, "updates": float(scales.count(scale))} for scale in sorted(set(scales))
     ]
-    assert told["recorded"]["scales"] == told["simulated"]["scales"] == spent
-    assert told["simulated"]["skips"]["expected"] == sum(skipped for _, skipped in found) > 2
+    assert answer["recorded"]["scales"] == answer["simulated"]["scales"] == spent
+    assert answer["simulated"]["skips"]["expected"] == sum(skipped for _, skipped in found) > 2
 
 
 def test_a_skip_at_the_start_leaves_no_clean_updates(client: TestClient, send) -> None:
@@ -140,8 +140,8 @@ def test_a_skip_at_the_start_leaves_no_clean_updates(client: TestClient, send) -
     ]
     send(trainer.batch(records))
     path = f"/api/v1/runs/{trainer.run_id}/simulate"
-    told = client.get(path, params={"init_scale": 256}).json()
-    assert told["simulated"]["scales"] == [{"scale": 256.0, "updates": 1990.0}]
+    answer = client.get(path, params={"init_scale": 256}).json()
+    assert answer["simulated"]["scales"] == [{"scale": 256.0, "updates": 1990.0}]
 
 
 @pytest.mark.parametrize(("loss", "expected"), [(None, 10), ("not_finite", 10), ("finite", 0)])
@@ -178,9 +178,9 @@ def test_a_resumed_run_on_two_ranks_is_one(client: TestClient, send) -> None:
     again = Trainer(run_id=first.run_id, world_size=2, resume_step=20)
     send(again.batch(again.updates(40, skipped=[1])))
     path = f"/api/v1/runs/{first.run_id}/simulate"
-    told = client.get(path, params={"policy": "fixed", "init_scale": 1024}).json()
-    assert (told["updates"], told["first"], told["last"]) == (60, 0, 59)
-    assert told["recorded"]["skips"]["expected"] == 3  # 5, 12 and, of the second attempt, 21
+    answer = client.get(path, params={"policy": "fixed", "init_scale": 1024}).json()
+    assert (answer["updates"], answer["first"], answer["last"]) == (60, 0, 59)
+    assert answer["recorded"]["skips"]["expected"] == 3  # 5, 12 and, of the second attempt, 21
 
 
 @pytest.mark.parametrize("scale", [3.5e38, pytest.param(1.7e308, marks=pytest.mark.rare)])
@@ -200,9 +200,9 @@ def test_scales_beyond_fp32_are_no_scales(client: TestClient, send, scale: float
     ]
     send(trainer.batch(records, headers=(trainer.attempt, header)))
     run = f"/api/v1/runs/{trainer.run_id}"
-    told = client.get(f"{run}/simulate").json()
-    assert told["recorded"]["scales"] == [{"scale": 65536.0, "updates": 8}]
-    assert told["simulated"]["scales"] == [
+    answer = client.get(f"{run}/simulate").json()
+    assert answer["recorded"]["scales"] == [{"scale": 65536.0, "updates": 8}]
+    assert answer["simulated"]["scales"] == [
         {"scale": 65536.0, "updates": 4.0},
         {"scale": pytest.approx(FP32.max), "updates": 4.0},
     ]
@@ -215,5 +215,5 @@ def test_no_scale_beyond_fp32_is_recommended(client: TestClient, send) -> None:
     trainer = Trainer()
     tiny = replace(statistics(), amax=np.full(2, 5e-324))
     send(trainer.batch([trainer.update(gradients=tiny.to_wire())]))
-    told = client.get(f"/api/v1/runs/{trainer.run_id}/whatif").json()
-    assert told["best"]["scale"] == 2.0**127
+    answer = client.get(f"/api/v1/runs/{trainer.run_id}/whatif").json()
+    assert answer["best"]["scale"] == 2.0**127

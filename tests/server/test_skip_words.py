@@ -76,9 +76,9 @@ def test_a_skip_is_said_in_words(changed: dict[str, Any], name: str, words: str)
 def test_culprits_are_named_and_the_rest_counted(
     counts: list[tuple[int | None, int | None]], total: int, culprits: list[str], others: list[str]
 ) -> None:
-    """Up to four culprits are named with their numbers of inf and NaN. Of several, the order is told."""
+    """Up to four culprits are named with their numbers of inf and NaN. With several, their order is stated."""
     named = [SkipCulprit(f"layer.{at}", *each) for at, each in enumerate(counts)]
-    told = words_of(replace(SKIP, culprits=named, culprit_parameters=total))
+    words = words_of(replace(SKIP, culprits=named, culprit_parameters=total))
     order = ["in backward order (measured)"] * (total > 1)
-    assert told["culprits"] == [[f"layer.{at}", each] for at, each in enumerate(culprits)]
-    assert told["others"] == others + order
+    assert words["culprits"] == [[f"layer.{at}", each] for at, each in enumerate(culprits)]
+    assert words["others"] == others + order

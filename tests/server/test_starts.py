@@ -127,15 +127,15 @@ def test_a_new_start_is_not_told_what_was_found_before_it(store: Store) -> None:
 
 @pytest.mark.storage
 def test_no_start_is_stopped_before_its_first_update(store: Store) -> None:
-    """A start that continues after a dead scale is told of it, but told to stop only for updates of its own."""
+    """A start that continues after a dead scale learns of it, but must stop only for updates of its own."""
     first = Trainer()
     store.ingest(first.batch(dead(first)))
     again = Trainer(first.run_id)
     store.ingest(again.batch())
     store.keep(first.run_id, judged(store, first.run_id))
-    told = stops(store.ingest(again.batch()).ack)
-    assert told
-    assert not any(told)
+    stopped = stops(store.ingest(again.batch()).ack)
+    assert stopped
+    assert not any(stopped)
     store.ingest(again.batch([again.update(scale=2.0**-140)]))
     store.keep(first.run_id, judged(store, first.run_id))
     assert any(stops(store.ingest(again.batch()).ack) or ())
@@ -251,10 +251,10 @@ def test_real_resumes_are_told_apart(store: Store, data_directory: Path) -> None
         ampmon.finish()
     drain(data_directory, lambda _: Into(store), modes=("online", "offline"))
     events = [each for each in store.events(run_id).rows if each.kind == "resume"]
-    told = [(each.attempt, each.step, each.detail["restored"]) for each in reversed(events)]
+    starts = [(each.attempt, each.step, each.detail["restored"]) for each in reversed(events)]
 
     assert state["scale"] < 2.0**17
-    assert told == [(1, 5, True), (2, 10, False)]
+    assert starts == [(1, 5, True), (2, 10, False)]
     assert store.run(run_id)[0].forgotten == 1
 
 

@@ -109,11 +109,11 @@ def test_what_was_begun_is_finished(
 
         with locked(postgres, database, ask):
             stops(server)
-            told = stream.read()  # raises where it is cut off
+            received = stream.read()  # raises where it is cut off
             wait_for(lambda: not server.answers())
         answers = [each.result() for each in asked]
 
-    assert told.startswith(b"event: advance\n")
+    assert received.startswith(b"event: advance\n")
     assert [answer.status for answer in answers] == [200, 200]
     assert {answer.headers["Connection"] for answer in answers} == {"close"}
     assert ended(server) == 0
@@ -176,14 +176,18 @@ def test_a_balancer_is_told_first(new_server: Callable[..., Server]) -> None:
     wait_for(lambda: "cannot replace itself" in server.printed)
     stops(server)
     wait_for(lambda: server.request("GET", "/readyz").status == 503)
-    told = server.request("GET", "/readyz").json()
+    readiness = server.request("GET", "/readyz").json()
     kept = urllib3.PoolManager(retries=False)
     headers = {"Authorization": f"Bearer {server.token}"}
     answer = kept.request("GET", f"{server.url}/api/v1/runs", headers=headers)
     post(server, trainer.batch(trainer.updates(2)))
 
-    assert told["detail"] == "The server is stopping."
-    assert told["parts"] == {"database": "ok", "schema": "ok", "bus": "The server is stopping."}
+    assert readiness["detail"] == "The server is stopping."
+    assert readiness["parts"] == {
+        "database": "ok",
+        "schema": "ok",
+        "bus": "The server is stopping.",
+    }
     assert (answer.status, answer.headers["Connection"]) == (200, "close")
     assert server.process.poll() is None
     stops(server)

@@ -48,8 +48,12 @@ def test_what_is_no_threshold_is_refused(given: str, says: str) -> None:
 
 def test_a_server_judges_by_what_it_is_given(new_server: Callable[..., Server]) -> None:
     """A skip rate above the critical level given on the command line is a critical finding."""
-    told = ("skip_rate.notice=0.0001", "skip_rate.warning=0.0002", "skip_rate.critical=0.0005")
-    options = [f"--threshold={each}" for each in told]
+    thresholds = (
+        "skip_rate.notice=0.0001",
+        "skip_rate.warning=0.0002",
+        "skip_rate.critical=0.0005",
+    )
+    options = [f"--threshold={each}" for each in thresholds]
     server = new_server(options=["--no-judging", *options])
     trainer = Trainer()
     batch = trainer.batch(trainer.updates(1000, skipped=(300, 700)))

@@ -116,9 +116,9 @@ def test_it_is_refused_in_one_line(authority: Authority, pair: list[str], tmp_pa
         (pair[:2], "--tls-key"),
         (["--behind-proxy", "0.0.0.0/0"], "--behind-proxy"),
     ):
-        told = completed(["serve", "--port", "0", "--data-dir", str(tmp_path), *flags])
-        assert (told.returncode, told.stdout) == (2, "")
-        assert re.fullmatch(rf"ampmon serve: [^\n]*{says}[^\n]*\n", told.stderr), told.stderr
+        done = completed(["serve", "--port", "0", "--data-dir", str(tmp_path), *flags])
+        assert (done.returncode, done.stdout) == (2, "")
+        assert re.fullmatch(rf"ampmon serve: [^\n]*{says}[^\n]*\n", done.stderr), done.stderr
 
 
 def test_its_end_is_told_once_a_day(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
@@ -220,11 +220,11 @@ def behind(settings: Settings) -> Iterator[FastAPI]:
         yield app
 
 
-def asked(app: FastAPI, peer: str, *told: str, scheme: str = "http") -> tuple[int, str]:
+def asked(app: FastAPI, peer: str, *protocols: str, scheme: str = "http") -> tuple[int, str]:
     """Request a login link as ``peer`` with these X-Forwarded-Proto; return the status and the link's scheme."""
     token = app.state.service.keys.token
     headers = [("Authorization", f"Bearer {token}")]
-    headers += [("X-Forwarded-Proto", each) for each in told]
+    headers += [("X-Forwarded-Proto", each) for each in protocols]
     client = TestClient(app, base_url=f"{scheme}://ampmon.example", client=(peer, 50000))
     answer = client.post("/api/v1/login-links", headers=headers)
     return answer.status_code, json.loads(answer.content).get("url", "").partition("ampmon")[0]

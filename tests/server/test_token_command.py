@@ -33,8 +33,8 @@ def token(
 
     def run(*words: str, directory: Path = server.directory) -> tuple[int, str, str]:
         code = main(["token", *words, "--data-dir", str(directory)])
-        told = capsys.readouterr()
-        return code, told.out, told.err
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
 
     return run
 
@@ -176,12 +176,12 @@ def test_a_stream_tells_of_the_callers_projects_and_ends_with_its_token(
     post(server, hidden.batch(hidden.updates(1)))
     post(server, mine.batch(mine.updates(1)))
     stream = server.request("GET", "/api/v1/live", headers=bearing(secret), preload_content=False)
-    coming, told = news(stream), []
+    coming, received = news(stream), []
 
     def hear(run: Trainer, version: int) -> None:
-        while (str(run.run_id), version) not in told:
+        while (str(run.run_id), version) not in received:
             each = next(coming)
-            told.append((each["run"], each["version"]))
+            received.append((each["run"], each["version"]))
 
     hear(mine, 1)
     for each in (hidden, mine):
@@ -195,7 +195,7 @@ def test_a_stream_tells_of_the_callers_projects_and_ends_with_its_token(
     hear(mine, 3)
     assert token("revoke", "page")[0] == 0
     assert list(coming) == []
-    assert sorted(told) == sorted(
+    assert sorted(received) == sorted(
         [*((str(mine.run_id), n) for n in (1, 2, 3)), (str(later.run_id), 1)]
     )
 

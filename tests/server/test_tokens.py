@@ -151,13 +151,13 @@ def test_guesses_hold_up_nobody_who_has_a_token(store: Store) -> None:
     tokens._guesses = Rate(1e-6, 3)
 
     async def flood() -> list[str]:
-        told = []
+        outcomes = []
         for number in range(6):
             try:
-                told.append(str(await tokens.with_secret(f"{PREFIX}{number}")))
+                outcomes.append(str(await tokens.with_secret(f"{PREFIX}{number}")))
             except TooManyAttempts:
-                told.append("wait")
-        return told
+                outcomes.append("wait")
+        return outcomes
 
     assert asyncio.run(flood()) == ["None"] * 3 + ["wait"] * 3
     assert asyncio.run(tokens.with_secret(secret)) == made
@@ -218,13 +218,13 @@ def test_a_sender_is_kept_to_its_projects(store: Store) -> None:
     mine, other = Sender("ada", frozenset({"vision"})), trained(store, "speech")
     (before,) = store.versions([other])
     late = Trainer(other, resume_step=3, project="vision")
-    told = []
+    messages = []
     for trainer in (late, Trainer(uuid4(), project="speech")):
         with pytest.raises(NotFound) as refused:
             store.ingest(trainer.batch(trainer.updates(2)), mine)
-        told.append(str(refused.value).replace(str(trainer.run_id), "R"))
+        messages.append(str(refused.value).replace(str(trainer.run_id), "R"))
 
-    assert told[0] == told[1]
+    assert messages[0] == messages[1]
     assert store.versions() == [before]
     assert store.belonging(trained(store, "vision", mine)).project == "vision"
 

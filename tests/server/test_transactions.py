@@ -175,11 +175,11 @@ def test_nothing_waits_for_ever(
     finally:
         hasty.dispose()
         plain.dispose()
-    told = {
+    limits_ms = {
         "lock_timeout": postgresql.LOCK_TIMEOUT_MS,
         "statement_timeout": postgresql.STATEMENT_TIMEOUT_MS,
     }
-    assert shown == f"{told[setting] // 1000}s"
+    assert shown == f"{limits_ms[setting] // 1000}s"
 
 
 def test_connections_that_are_gone_are_not_used(stores: list[Store], postgres: Postgres) -> None:

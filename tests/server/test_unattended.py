@@ -109,7 +109,7 @@ def judge(store: Store, until: Callable[[], object], to: Alerts | None = TO) -> 
         judge.until(until)
 
 
-def told(store: Store) -> set[UUID]:
+def notified(store: Store) -> set[UUID]:
     """The runs that have messages."""
     with engine.reading(store._engine) as connection:
         return {UUID(bytes=each) for each in connection.scalars(select(messages.c.of_run))}
@@ -131,7 +131,7 @@ def test_a_run_that_ended_just_before_its_server_is_judged_by_the_next(
     judge(store, lambda: store.run(run_id)[0].verdict, to)
 
     assert store.run(run_id)[0].severity == "critical"
-    assert told(store) == ({run_id} if to else set())
+    assert notified(store) == ({run_id} if to else set())
     assert store.runs_to_judge() == []
 
 
@@ -183,7 +183,7 @@ def test_a_judgement_that_changed_nothing_is_newer_too(store: Store) -> None:
     assert store.keep(trainer.run_id, examined(store, trainer.run_id), TO).change is None
 
     assert store.keep(trainer.run_id, early, TO) == Kept()
-    assert (store.firing(), told(store)) == (0, set())
+    assert (store.firing(), notified(store)) == (0, set())
 
 
 def test_archiving_a_run_ends_its_alerts(store: Store) -> None:
@@ -255,10 +255,10 @@ def test_what_a_mute_kept_back_is_told_once_it_ends(store: Store) -> None:
         )
     )
     judge(store, lambda: store.firing() == 4)
-    assert (told(store), store.runs_to_judge()) == (set(), [])
+    assert (notified(store), store.runs_to_judge()) == (set(), [])
     store.lift(held)
     store.mute(Mute(cut, None, "crashed", now()), "ada")
     later(store, 99 * 3600)
 
-    judge(store, lambda: told(store) == {lifted, cut, ended})
+    judge(store, lambda: notified(store) == {lifted, cut, ended})
     assert (store.runs_to_judge(), store.runs_to_judge(alerting=False)) == ([], [])

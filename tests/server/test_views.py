@@ -34,9 +34,9 @@ def run(store: Store) -> str:
     store.ingest(first.batch(records))
     second = Trainer(run_id=first.run_id, name="resumed", resume_step=20)
     again = second.updates(20, skipped=[3, 9])
-    told = second.scalars({"loss": None}, kinds={"loss": "nan"})
+    loss = second.scalars({"loss": None}, kinds={"loss": "nan"})
     store.ingest(
-        second.batch([*again, told, second.update(scale=float("inf"), event="manual_set")])
+        second.batch([*again, loss, second.update(scale=float("inf"), event="manual_set")])
     )
     gone = Trainer(name="gone")
     store.ingest(gone.batch([*gone.updates(3, skipped=[1]), gone.scalars({"loss": 1.0})]))
@@ -74,8 +74,8 @@ def test_views_leave_out_what_was_done_again_and_what_is_deleted(store: Store, r
     assert (logged["first_step"], logged["last_step"]) == (29, 39)
     assert (logged["logged"], logged["not_finite"]) == (2, 1)
     assert (logged["value_first"], logged["value_last"], logged["value_mean"]) == (9.0, None, 9.0)
-    (told,) = ask(store, "SELECT * FROM v_runs")
-    assert (told["run_id"], told["updates"], told["skipped"]) == (run, 41, 3)
+    (listed,) = ask(store, "SELECT * FROM v_runs")
+    assert (listed["run_id"], listed["updates"], listed["skipped"]) == (run, 41, 3)
     assert {row["run_id"] for row in (*moves, stretch)} == {run}
 
 
@@ -97,15 +97,15 @@ def test_views_speak_in_words(store: Store, run: str) -> None:
 def test_the_columns_of_the_views_are_documented(store: Store) -> None:
     """docs/sql.md lists the columns of each view, in order."""
     page = (Path(__file__).parents[2] / "docs" / "sql.md").read_text()
-    told = dict(re.findall(r"^\| `(v_\w+)` \| [^|]+ \| `([^`]+)` \|", page, re.M))
+    documented = dict(re.findall(r"^\| `(v_\w+)` \| [^|]+ \| `([^`]+)` \|", page, re.M))
     with engine.reading(store._engine) as connection:
         inspector = inspect(connection)
         made = {
             view: " ".join(column["name"] for column in inspector.get_columns(view))
-            for view in told
+            for view in documented
         }
-    assert made == told
-    assert len(told) == 5
+    assert made == documented
+    assert len(documented) == 5
 
 
 def test_a_question_about_one_run_reads_its_rows_by_key(store: Store, run: str) -> None:

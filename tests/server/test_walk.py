@@ -138,9 +138,9 @@ def test_no_other_spelling_reaches_a_route(
         odd = [f"{path}{end}" for end in ends] + [f"/{path}", f"/.{path}"]
         (method,) = route.methods or ()
         for name, caller in CALLERS.items():
-            told = ask_each(running, method, odd, authorizations[name])
+            seen = ask_each(running, method, odd, authorizations[name])
             wanted = dict.fromkeys(odd, 401 if caller is None else 404)
-            assert {each: status for each, (status, _, _) in told.items()} == wanted, (method, name)
+            assert {each: status for each, (status, _, _) in seen.items()} == wanted, (method, name)
 
 
 def test_no_other_method_reaches_a_route(

@@ -18,15 +18,15 @@ def test_scales_and_formats_of_a_run(client: TestClient, send) -> None:
     ]
     send(trainer.batch(records))
     path = f"/api/v1/runs/{trainer.run_id}/whatif"
-    told = client.get(path).json()
-    assert told["scale"] == 2048.0
-    assert told["flushed"]["experiments"] == 1
-    assert set(told["formats"]) == {"fp16", "bf16", "e4m3", "e5m2"}
-    fp16 = told["formats"]["fp16"]
+    answer = client.get(path).json()
+    assert answer["scale"] == 2048.0
+    assert answer["flushed"]["experiments"] == 1
+    assert set(answer["formats"]) == {"fp16", "bf16", "e4m3", "e5m2"}
+    fp16 = answer["formats"]["fp16"]
     assert len({len(column) for column in fp16.values()}) == 1
     assert fp16["underflow_high"][0] >= fp16["underflow_high"][-1]
-    assert told["errors"]["down"][0]["bits"] == 4
-    assert told["best"]["headroom_bits"] >= 1.0
+    assert answer["errors"]["down"][0]["bits"] == 4
+    assert answer["best"]["headroom_bits"] >= 1.0
     one = client.get(path, params={"parameter": "head.weight", "headroom": 3}).json()
     assert one["parameter"] == "head.weight"
     assert one["best"]["headroom_bits"] >= 3.0

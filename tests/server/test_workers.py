@@ -101,7 +101,7 @@ def test_workers_are_one_server(
 
 def test_a_dead_worker_is_replaced(crew: Server) -> None:
     """A dead worker is replaced, requests are answered meanwhile, and one log line says so."""
-    before, told = workers(crew), crew.printed.count("another takes its place")
+    before, replacements = workers(crew), crew.printed.count("another takes its place")
     os.kill(min(before), signal.SIGKILL)
     wait_for(lambda: min(before) not in workers(crew))  # until then a request to it may fail
     answers = []
@@ -112,7 +112,7 @@ def test_a_dead_worker_is_replaced(crew: Server) -> None:
 
     wait_for(replaced)
     assert set(answers) == {200}
-    assert crew.printed.count("another takes its place") == told + 1
+    assert crew.printed.count("another takes its place") == replacements + 1
 
 
 class Load:

@@ -99,10 +99,10 @@ def test_a_server_that_goes_and_comes_is_waited_for(server: Server) -> None:
     """A server that does not answer is reported once, then the run is followed again."""
     run = PostedRun(server)
     run.updates(3)
-    told: list[str] = []
+    reasons: list[str] = []
 
     def lost(why: str) -> None:
-        told.append(why)
+        reasons.append(why)
         server.start()
         run.updates(2)
 
@@ -112,9 +112,9 @@ def test_a_server_that_goes_and_comes_is_waited_for(server: Server) -> None:
         server.stop()
         assert next(each).run.updates == 5
 
-    assert len(told) == 1
-    assert "does not answer" in told[0]
-    assert told[0].endswith("; trying again")
+    assert len(reasons) == 1
+    assert "does not answer" in reasons[0]
+    assert reasons[0].endswith("; trying again")
 
 
 def test_plain_lines_end_with_the_run(server: Server) -> None:

@@ -137,8 +137,8 @@ def test_a_run_is_shown_with_its_numbers_and_its_fixes(place: Place) -> None:
     ] == []
 
 
-def _summary(**told: Any) -> SummaryAnswer:
-    return SummaryAnswer(run_id="", project="", name="", status="", started=0, updates=9, **told)
+def _summary(**fields: Any) -> SummaryAnswer:
+    return SummaryAnswer(run_id="", project="", name="", status="", started=0, updates=9, **fields)
 
 
 def test_a_scale_that_just_grew_is_the_greatest() -> None:
@@ -177,10 +177,10 @@ def test_a_sketch_of_the_scale_fits_a_narrow_terminal(
 
 def test_a_run_as_json_has_its_diagnosis(place: Place) -> None:
     """`ampmon show --json` prints an object with the run and its diagnosis."""
-    told = json.loads(place.typed("show", "sick", "--json").out)
+    answer = json.loads(place.typed("show", "sick", "--json").out)
 
-    assert told["run"]["skipped"] == 8
-    assert told["diagnosis"]["severity"] == "critical"
+    assert answer["run"]["skipped"] == 8
+    assert answer["diagnosis"]["severity"] == "critical"
 
 
 @pytest.mark.parametrize("command", ["runs", "show"])
@@ -224,12 +224,12 @@ def test_a_run_is_renamed_and_tagged(place: Place) -> None:
     renamed = place.typed("rename", "to be changed", "other name")
     added = place.typed("tag", "other name", "a", "b")
     removed = place.typed("tag", "other name", "c", "--remove", "a")
-    told = place.server.get(run.path)
+    changed = place.server.get(run.path)
 
     assert renamed.out == f"renamed to be changed ({run.run_id}) to other name\n"
     assert added.out.endswith("): a, b\n")
     assert removed.out.endswith("): b, c\n")
-    assert (told["name"], told["tags"]) == ("other name", ["b", "c"])
+    assert (changed["name"], changed["tags"]) == ("other name", ["b", "c"])
 
 
 def test_an_archived_run_is_found_and_brought_back(place: Place) -> None:
@@ -365,8 +365,8 @@ def test_the_training_loss_is_found_among_what_is_logged() -> None:
 
 def test_durations_are_told_in_their_largest_unit() -> None:
     """Durations are rounded and have one unit."""
-    told = [duration(each) for each in (0, 59, 90 * 60, 86400 * 12)]
-    assert [each.replace("\u202f", " ") for each in told] == ["0 s", "59 s", "2 h", "12 d"]
+    words = [duration(each) for each in (0, 59, 90 * 60, 86400 * 12)]
+    assert [each.replace("\u202f", " ") for each in words] == ["0 s", "59 s", "2 h", "12 d"]
 
 
 def test_a_run_without_steps_is_not_called_healthy(place: Place) -> None:

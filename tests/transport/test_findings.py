@@ -70,13 +70,13 @@ def test_the_sender_leaves_what_was_found_in_the_spool(tmp_path: Path) -> None:
     """Findings and requests of an acknowledgement are stored in the spool. Without new ones, the old ones stay."""
     server = MemoryTransport()
     attempt = Attempt(tmp_path)
-    for told, expected, asked, request in [
+    for findings, expected, asked, request in [
         ((found(),), [found()], None, None),
         (None, [found()], 5, 5),
         ((found("dead_scale"), found()), [found("dead_scale"), found()], None, 5),
         ((), [], 7, 7),
     ]:
-        server.findings, server.request = told, asked
+        server.findings, server.request = findings, asked
         attempt.events(1)
         drain(tmp_path, lambda destination: server)
         assert (kept(attempt.spool.path), requested(attempt.spool.path)) == (expected, request)

@@ -215,8 +215,8 @@ def prove(connection: socket.socket) -> None:
     asked = b""
     while b"\r\n\r\n" not in asked:
         asked += received(connection)
-    told = answer_for(asked.split()[1].decode(), USUAL)
-    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(told), told))
+    body = answer_for(asked.split()[1].decode(), USUAL)
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
 
 ACK = b'{"acked":{"":0},"version":1}'

@@ -210,16 +210,16 @@ def test_machines_without_boot_ids_are_told_apart(tmp_path: Path) -> None:
             env={**os.environ, "TMPDIR": str(tmp_path / machine)},
         )
 
-    def told(machine: str, writer: str) -> str:
+    def state(machine: str, writer: str) -> str:
         return begin(machine, writer).communicate(timeout=DEADLINE_S)[0].strip()
 
     with begin("one") as process:
         assert process.stdout is not None
         writer = process.stdout.readline()
-        assert told("one", writer) == "alive True"
+        assert state("one", writer) == "alive True"
         process.kill()
-    assert told("one", writer) == "gone True"
-    assert told("other", writer) == "unknown False"
+    assert state("one", writer) == "gone True"
+    assert state("other", writer) == "unknown False"
 
 
 def test_nothing_is_gone_for_want_of_a_descriptor() -> None:

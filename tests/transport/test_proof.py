@@ -193,8 +193,8 @@ def test_a_challenge_leaves_no_secret_in_the_log(
     with Proxy(served.port) as relay, contextlib.suppress(Unreachable):
         sent(relay.url, served.directory / "token")
 
-    told = [each.getMessage() for each in caplog.records]
-    assert told == ["GET /api/v1/proof: 421"]
+    messages = [each.getMessage() for each in caplog.records]
+    assert messages == ["GET /api/v1/proof: 421"]
 
 
 @given(st.text(max_size=60), st.text(max_size=80), st.text(max_size=80), st.data())

@@ -126,9 +126,9 @@ def test_what_is_called_a_secret_is_removed(name: str) -> None:
 
 def test_all_that_is_in_a_secret_is_one() -> None:
     """All texts below a secret's name are removed."""
-    told = redacted("credentials", {"user": "ada", "how": [{"in": "full"}], "port": 5432})
+    clean = redacted("credentials", {"user": "ada", "how": [{"in": "full"}], "port": 5432})
 
-    assert told == {"user": REMOVED, "how": [{"in": REMOVED}], "port": 5432}
+    assert clean == {"user": REMOVED, "how": [{"in": REMOVED}], "port": 5432}
 
 
 @pytest.mark.parametrize("value", BY_LOOKS)
@@ -141,12 +141,12 @@ def test_what_looks_like_a_token_is_removed(value: str) -> None:
 @pytest.mark.parametrize(("text", "stays"), PARTS.items())
 def test_a_secret_in_a_text_is_removed_and_the_rest_stays(text: str, stays: str) -> None:
     """Flags, variables, connection strings, headers and signed URLs lose only the secret's value."""
-    told = str(redacted("note", text))
+    clean = str(redacted("note", text))
 
-    assert REMOVED in told
-    assert stays in told
-    assert not any(each in told for each in ("hunter2", "aB3", "0f0f", "YWRh"))
-    assert redacted("note", told) == told
+    assert REMOVED in clean
+    assert stays in clean
+    assert not any(each in clean for each in ("hunter2", "aB3", "0f0f", "YWRh"))
+    assert redacted("note", clean) == clean
 
 
 def test_the_value_of_a_flag_in_a_list_is_removed() -> None:
@@ -173,20 +173,20 @@ def test_our_own_tokens_are_removed_under_any_name() -> None:
     plain = Keys(codes[0])
     known = ("ampmon_" + codes[1], plain.session(), plain.cookie("a-token"))
     for secret in (*known, f"https://ampmon.example/login?code={codes[2]}"):
-        told = str(redacted("server", f"reports to {secret} each second"))
-        assert secret not in told
-        assert told.startswith("reports to ")
-        assert told.endswith(" each second")
+        clean = str(redacted("server", f"reports to {secret} each second"))
+        assert secret not in clean
+        assert clean.startswith("reports to ")
+        assert clean.endswith(" each second")
     assert sum(redacted("server", code) == REMOVED for code in codes) >= 990
 
 
 def test_a_url_loses_its_password() -> None:
     """A URL loses its user and password and keeps host and path."""
-    told = redacted(
+    clean = redacted(
         "database", "postgresql://ada:s3cr3t@db.example/ampmon and https://t0k3n@git.example/x"
     )
 
-    assert told == f"postgresql://{REMOVED}@db.example/ampmon and https://{REMOVED}@git.example/x"
+    assert clean == f"postgresql://{REMOVED}@db.example/ampmon and https://{REMOVED}@git.example/x"
 
 
 def test_what_is_harmless_stays() -> None:

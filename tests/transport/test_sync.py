@@ -182,21 +182,21 @@ def test_a_token_goes_to_no_server_that_only_a_spool_names(
     tls = ["--tls-cert", str(cert), "--tls-key", str(key)]
     server = new_server(options=tls, ca=authority.file)  # on the user's own data directory
     monkeypatch.setenv("AMPMON_TOKEN", server.token)
-    told, untold = (
-        tmp_path / "told",
-        server.directory / "untold",
+    with_token, without_token = (
+        tmp_path / "with_token",
+        server.directory / "without_token",
     )  # the user's token file is above it
-    for directory in (told, untold):
+    for directory in (with_token, without_token):
         left = left_behind(directory, server.url)
         (directory / "token").unlink()
-        token = server.token if directory is told else None
+        token = server.token if directory is with_token else None
         Destination(url=server.url, mode="online", process=DEAD, token=token).write(left.spool.path)
-    assert ampmon("sync", told).returncode == 0
-    kept = ampmon("sync", untold)
+    assert ampmon("sync", with_token).returncode == 0
+    kept = ampmon("sync", without_token)
     assert (kept.returncode, server.get("/runs")["total"]) == (1, 1)
     assert f"your token was not sent to '{server.url}', because only a spool names" in kept.stderr
     monkeypatch.setenv("AMPMON_URL", server.url)
-    assert ampmon("sync", untold).returncode == 0
+    assert ampmon("sync", without_token).returncode == 0
     assert server.get("/runs")["total"] == 2
 
 

@@ -9,7 +9,7 @@ const now = Date.now() * 1000;
 const alert = { rule: "silent", state: "firing", severity: "warning", title: "", since: now, fired: now, resolved: null, acknowledged: null, acknowledged_by: null, mute: null, deliveries: [] };
 const sent = (target) => ({ target, sent: now, due: null, trouble: null });
 
-test("who was told is named, and that nobody was is said", () => {
+test("the targets that got an alert are named, or that none did", () => {
   assert.match(stateWords({ ...alert, deliveries: [sent("phone"), sent("mail"), sent("chat")] }), /^firing since .*, sent to phone, mail and chat\.$/);
   assert.match(stateWords(alert), /not sent yet\.$/);
   assert.match(stateWords({ ...alert, mute: { until: null } }), /^firing since [^,]*, muted\.$/);
@@ -18,7 +18,7 @@ test("who was told is named, and that nobody was is said", () => {
   assert.match(stateWords({ ...alert, state: "resolved", resolved: now }), /^resolved at .*, fired at /);
 });
 
-test("who was not told is named, with why and what comes of it", () => {
+test("each target that did not get an alert is named, with the reason and the next attempt", () => {
   const failing = { target: "phone", sent: null, due: now, trouble: "it could not be reached" };
   assert.match(failuresOf([sent("mail"), failing])[0], /^Not delivered to phone: it could not be reached; next attempt: /);
   assert.match(failuresOf([{ ...failing, due: null }])[0], /; next attempt: none \(gave up\)\.$/);

@@ -41,8 +41,8 @@ test("an age is one unit, and now is now", () => {
 });
 
 test("a time is on the reader's clock, and names its zone", () => {
-  const told = words.moment(1_700_000_000_000_000, "en-GB", "Europe/Paris");
-  assert.match(told, /^14 Nov 2023,? (at )?23:13:20 (CET|GMT\+1)$/);
+  const moment = words.moment(1_700_000_000_000_000, "en-GB", "Europe/Paris");
+  assert.match(moment, /^14 Nov 2023,? (at )?23:13:20 (CET|GMT\+1)$/);
 });
 
 test("a long name is cut where there is little room, and one that is read from the right turns nothing else", () => {

@@ -9,9 +9,9 @@
   };
   const scrolls = (one) =>
     one && one !== document.body && (/auto|scroll/.test(getComputedStyle(one).overflowX) || scrolls(one.parentElement));
-  // What only a screen reader is told lies within a pixel.
-  const told = (one) => one && (one.clientWidth === 1 && one.clientHeight === 1 || told(one.parentElement));
-  const seen = (one) => !told(one) && one.checkVisibility({ visibilityProperty: true, opacityProperty: true, contentVisibilityAuto: true });
+  // What only a screen reader reads lies within a pixel.
+  const hidden = (one) => one && (one.clientWidth === 1 && one.clientHeight === 1 || hidden(one.parentElement));
+  const seen = (one) => !hidden(one) && one.checkVisibility({ visibilityProperty: true, opacityProperty: true, contentVisibilityAuto: true });
 
   function look(one) {
     const box = one.getBoundingClientRect();

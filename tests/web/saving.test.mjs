@@ -33,7 +33,7 @@ test("an infinity of a heatmap has words and no value: what it is drawn at was n
   assert.equal(rows({})[0], "n,5,a,9999,");
 });
 
-test("times are told in full, in UTC", () => {
+test("times are written in full, in UTC", () => {
   const dated = layout({ xaxis: { title: { text: "time (UTC)" }, type: "date" } });
   const csv = csvOf({ data: [{ name: "s", x: packed(Float64Array.of(1_700_000_000_123), "f8"), y: [1] }], layout: dated });
   assert.match(csv, /2023-11-14T22:13:20\.123Z/);

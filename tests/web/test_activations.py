@@ -48,7 +48,7 @@ def test_activations_have_their_place_on_the_page(reader: Reader) -> None:
 def test_the_ledger_says_what_is_known_of_the_loss(reader: Reader) -> None:
     """The ledger says whether the loss was finite, else where it went wrong: a module, the input or the loss."""
     trainer = Trainer()
-    told = (
+    cases = (
         {"loss": "not_finite", "origin": "forward", "origin_module": 2},
         {"loss": "not_finite", "origin": "input"},
         {"loss": "not_finite", "origin": "loss"},
@@ -56,11 +56,11 @@ def test_the_ledger_says_what_is_known_of_the_loss(reader: Reader) -> None:
         {"loss": "overflowed"},
         {"loss": "finite"},
     )
-    post(reader.server, trainer.batch([trainer.update(skipped=True, **each) for each in told]))
+    post(reader.server, trainer.batch([trainer.update(skipped=True, **each) for each in cases]))
     reader.open(f"#/runs/{trainer.run_id}")
     reader.tab("skips")
     cells = reader.page.locator("[data-ledger=skips] span:has(> [data-cause])")
-    reader.wait("the ledger", lambda: cells.count() == len(told))
+    reader.wait("the ledger", lambda: cells.count() == len(cases))
     assert [words.replace("\n", ", ") for words in cells.all_inner_texts()][::-1] == [
         "✕ inf in forward, first in block.mlp, loss not finite",
         "✕ inf in the model's input, loss not finite",

@@ -23,9 +23,9 @@ SECRET = "hunter2"
 
 
 @pytest.fixture(scope="module")
-def told(own_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def alerting(own_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that alerts two targets, one of which refuses."""
-    folder = tmp_path_factory.mktemp("told")
+    folder = tmp_path_factory.mktemp("alerting")
     with receiving() as phone, receiving() as chat:
         chat.answer = 500
         targets = "".join(
@@ -50,15 +50,15 @@ def failing(server: Server) -> PostedRun:
 
 
 def test_an_alert_is_seen_and_taken_care_of(
-    told: Server, new_reader: Callable[[Server], Reader]
+    alerting: Server, new_reader: Callable[[Server], Reader]
 ) -> None:
     """An alert shows its deliveries and failures, is acknowledged, muted and unmuted, marks the list, and resolves."""
-    reader, run = new_reader(told), failing(told)
+    reader, run = new_reader(alerting), failing(alerting)
     light(reader.page)
     reader.arrive(run)
     reader.wait("a mark that it fires", lambda: reader.text(".findings > summary .alarm"))
     reader.unfold_findings()
-    reader.wait("who was told", lambda: "sent to phone" in reader.text(f"{ALERT} .standing"))
+    reader.wait("who was alerting", lambda: "sent to phone" in reader.text(f"{ALERT} .standing"))
     reader.wait("who was not", lambda: "refused the message (500)" in reader.text(f"{ALERT} .why"))
     assert reader.text(f"{ALERT} .standing").startswith("Firing since ")
     assert reader.text(f"{ALERT} .why").startswith("Not delivered to chat: ")
@@ -78,7 +78,7 @@ def test_an_alert_is_seen_and_taken_care_of(
     assert reader.text(f"{FIRST} .alarm") == "acknowledged"
     reader.page.select_option(f"{ALERT} select", label="for 1 hour")
     reader.wait("the mute", lambda: "muted until" in reader.text(f"{ALERT} .standing"))
-    (mute,) = told.get("/mutes")["mutes"]
+    (mute,) = alerting.get("/mutes")["mutes"]
     assert (mute["run_id"], mute["rule"]) == (str(run.run_id), "culprit_layer")
     reader.page.click(f"{ALERT} button:has-text('Unmute')")
     reader.wait("no mute", lambda: "muted" not in reader.text(f"{ALERT} .standing"))

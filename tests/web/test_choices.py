@@ -36,18 +36,18 @@ def test_the_reader_chooses_what_is_drawn(reader: Reader) -> None:
 
     reader.figure("scalars").scroll_into_view_if_needed()
 
-    def told(words: str) -> bool:
+    def shown(words: str) -> bool:
         return reader.caption("scalars").startswith(words)
 
-    reader.wait("the loss", lambda: told("loss: 1 value"))
+    reader.wait("the loss", lambda: shown("loss: 1 value"))
     choose(reader, "scalars", "name", NAMES[-1])
-    reader.wait("the name", lambda: told(f"{NAMES[-1]}: 1 value"))
+    reader.wait("the name", lambda: shown(f"{NAMES[-1]}: 1 value"))
     more = trainer.updates(5)
     own = msgspec.structs.replace(trainer.scalars(values), user_step=700)
     post(server, trainer.batch([*more, own]))
-    reader.wait("the next value", lambda: told(f"{NAMES[-1]}: 2 values"))
+    reader.wait("the next value", lambda: shown(f"{NAMES[-1]}: 2 values"))
     choose(reader, "scalars", "name", "loss")
-    reader.wait("the loss again", lambda: told("loss: 2 values"))
+    reader.wait("the loss again", lambda: shown("loss: 2 values"))
 
     reader.wait("the button", lambda: reader.text(OWN) == "logged step")
     reader.page.click(OWN)

@@ -148,8 +148,8 @@ def _news_touch_nothing_of_a_stretch_that_is_done(reader: Reader, run: PostedRun
     # Charts handle the third update before the numbers show the fourth.
     for updates in (220, 240, 260, 280):
         run.updates(20)
-        told = f"0 of {updates}"
-        reader.wait("the news", lambda told=told: reader.text("[data-number=skipped] dd") == told)
+        text = f"0 of {updates}"
+        reader.wait("the news", lambda text=text: reader.text("[data-number=skipped] dd") == text)
     reader.catch_up()
     assert reader.ask("touched") == []
     reader.page.keyboard.press("0")

@@ -57,6 +57,6 @@ def test_what_people_come_for_takes_at_most_four_clicks(reader: Reader) -> None:
     for name in losses:
         click(page.get_by_label(f"Select {name}"))
     click(page.get_by_role("link", name="Compare", exact=True))
-    told = "loss (last)\t0.258475\t0.758475\t40.0085"
-    reader.wait("their losses side by side", lambda: told in reader.text(".facts"))
+    shown = "loss (last)\t0.258475\t0.758475\t40.0085"
+    reader.wait("their losses side by side", lambda: shown in reader.text(".facts"))
     assert clicks <= CLICKS_MAX
