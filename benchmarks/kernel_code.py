@@ -91,8 +91,8 @@ class Usage(NamedTuple):
 def usage(kernel: Any) -> Usage:
     """The usage that the assembler reports for a compiled kernel."""
     if "amdgcn" in kernel.asm:
-        told = dict(re.findall(r"\.(vgpr_count|vgpr_spill_count):\s*(\d+)", kernel.asm["amdgcn"]))
-        return Usage(int(told["vgpr_count"]), 4 * int(told["vgpr_spill_count"]))
+        counts = dict(re.findall(r"\.(vgpr_count|vgpr_spill_count):\s*(\d+)", kernel.asm["amdgcn"]))
+        return Usage(int(counts["vgpr_count"]), 4 * int(counts["vgpr_spill_count"]))
     import triton
 
     beside = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"

@@ -58,9 +58,9 @@ def many_parameters(trainer: Trainer, post: Post) -> None:
 
 def markup(trainer: Trainer, post: Post) -> None:
     """Put markup in every name that the user chooses."""
-    told = trainer.event("error", where=MARKUP, type=MARKUP, message=MARKUP)
+    error = trainer.event("error", where=MARKUP, type=MARKUP, message=MARKUP)
     evil = [wire.Parameter(MARKUP, (80,), "float16"), *PARAMETERS[1:]]
-    _with_parameters(trainer, post, evil, trainer.scalars({MARKUP: 1.0}), told)
+    _with_parameters(trainer, post, evil, trainer.scalars({MARKUP: 1.0}), error)
 
 
 def dead_scale(trainer: Trainer, post: Post) -> None:
@@ -76,13 +76,13 @@ def ranks_that_disagree(trainer: Trainer, post: Post) -> None:
         other = replace(trainer, rank=rank, world_size=RANKS, attempt_id=uuid4())
         skipped = (50,) if rank == 2 else (20,)
         updates = other.updates(30 if rank == 3 else 100, skipped=skipped, sampled=(0, 40, 80))
-        told = [
+        changed = [
             msgspec.structs.replace(each, scale=each.scale / 4, scale_after=each.scale_after / 4)
             if rank == 2 and each.ordinal > 50
             else each
             for each in updates
         ]
-        post(other.batch(told))
+        post(other.batch(changed))
 
 
 def gaps(trainer: Trainer, post: Post) -> None:
@@ -99,8 +99,8 @@ def not_finite(trainer: Trainer, post: Post) -> None:
     kinds: dict[str, wire.NonFinite] = {"loss": "nan"}
     for _ in range(10):
         update = trainer.update(skipped=True, activations=exploded)
-        told = trainer.scalars({"loss": None}, kinds=kinds)
-        post(trainer.batch([update, told]))
+        loss = trainer.scalars({"loss": None}, kinds=kinds)
+        post(trainer.batch([update, loss]))
 
 
 EXTREMES: dict[str, Callable[[Trainer, Post], None]] = {

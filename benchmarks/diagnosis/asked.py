@@ -39,7 +39,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
             size: partial(client.get, f"{url}/api/v1/runs/{run}/diagnosis")
             for size, run in zip(effort.sizes, runs, strict=True)
         }
-        told = {size: json.loads(ask()) for size, ask in asks.items()}
+        answers = {size: json.loads(ask()) for size, ask in asks.items()}
         cost = {size: _cpu_ms(process, ask) for size, ask in asks.items()}
         times = in_turns(asks, "diagnoses", limit_s=effort.asking_s)
     return [
@@ -49,7 +49,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
             "p95_ms": round(of.p95, 1),
             "cpu_ms": cost[size],
             "requests": of.requests,
-            "findings": ", ".join(each["rule"] for each in told[size]["findings"]) or None,
+            "findings": ", ".join(each["rule"] for each in answers[size]["findings"]) or None,
             "bar_ms": BAR_MS,
             "holds": "yes" if of.p95 <= BAR_MS else "no",
         }

@@ -74,7 +74,7 @@ WAITS = Suite(
     (
         "probe/test_ring.py::test_a_gpus_copies_arrive",
         "scaler/test_activation_hooks.py::test_a_gpu_is_never_waited_for",
-        "scaler/test_budget_kept.py::test_device_time_is_told_without_waiting",
+        "scaler/test_budget_kept.py::test_device_time_is_reported_without_waiting",
     ),
     {
         "added waits, by the profiler": "added_waits",

@@ -77,7 +77,7 @@ Seen: TypeAlias = list[tuple[int, float]]
 """Newest steps on the page, and when each was seen, by `time.perf_counter` in ms."""
 
 
-class Told(NamedTuple):
+class Arrivals(NamedTuple):
     """When each update returned, in ns, and what the page showed."""
 
     returned: list[int]
@@ -92,15 +92,15 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
             work = directory / tool
             work.mkdir()
             note = peers.missing(peer) if peer else None
-            told, note = (None, note) if note else _asked(ask, work, effort, peer)
-            rows.append(_row(tool, told, note, effort))
+            arrivals, note = (None, note) if note else _asked(ask, work, effort, peer)
+            rows.append(_row(tool, arrivals, note, effort))
     own = rows[0]["p50_ms"]
     return [{**row, "p50_to_ampmon": _ratio(row["p50_ms"], own)} for row in filled(rows)]
 
 
 def _asked(
-    ask: Callable[[Path, Effort], Told], work: Path, effort: Effort, peer: str | None
-) -> tuple[Told | None, str | None]:
+    ask: Callable[[Path, Effort], Arrivals], work: Path, effort: Effort, peer: str | None
+) -> tuple[Arrivals | None, str | None]:
     """What a tool showed, or why a peer is not measured. Errors of ampmon are raised."""
     try:
         return ask(work, effort), None
@@ -110,11 +110,11 @@ def _asked(
         return None, f"not measured: {type(error).__name__}: {error}"
 
 
-def latencies(told: Told, warm_up: int) -> list[float]:
+def latencies(arrivals: Arrivals, warm_up: int) -> list[float]:
     """Milliseconds from the return of each update after the warm-up until the page showed it or a later one."""
-    seen, found = iter(told.seen), []
+    seen, found = iter(arrivals.seen), []
     newest, at = next(seen)
-    for step, returned in enumerate(told.returned):
+    for step, returned in enumerate(arrivals.returned):
         while newest < step:
             newest, at = next(seen)
         if step >= warm_up:
@@ -122,11 +122,11 @@ def latencies(told: Told, warm_up: int) -> list[float]:
     return found
 
 
-def _row(tool: str, told: Told | None, note: str | None, effort: Effort) -> dict[str, Any]:
+def _row(tool: str, arrivals: Arrivals | None, note: str | None, effort: Effort) -> dict[str, Any]:
     row: dict[str, Any] = {"what": tool, "updates_per_s": effort.per_second}
-    if told is None:
+    if arrivals is None:
         return {**row, "note": note}
-    each = latencies(told, effort.warm_up)
+    each = latencies(arrivals, effort.warm_up)
     p50, p95 = (float(cut) for cut in np.percentile(each, (50, 95)))
     barred = tool == "ampmon"
     return {
@@ -146,7 +146,7 @@ def _ratio(value: float | None, own: float | None) -> float | None:
     return round(value / own, 1) if value and own else None
 
 
-def _ampmon(work: Path, effort: Effort) -> Told:
+def _ampmon(work: Path, effort: Effort) -> Arrivals:
     updates = effort.warm_up + effort.updates
     with serving(work) as (url, token), reading(url, token) as page:
         page.goto(url)
@@ -156,14 +156,14 @@ def _ampmon(work: Path, effort: Effort) -> Told:
             (run,) = until(page, "the run", lambda: json.loads(client.get(runs))["runs"])
             page.goto(f"{url}/#/runs/{run['run_id']}")
             until(page, "the chart", lambda: page.evaluate(_PAINTED))
-            return _told(page, process, updates)
+            return _arrivals(page, process, updates)
 
 
-def _told(page: Page, process: Worker, updates: int) -> Told:
+def _arrivals(page: Page, process: Worker, updates: int) -> Arrivals:
     returned = json.loads(process.read())
     until(page, "the last step", lambda: _newest(page) >= updates - 1, LAST_S)
     there = clock(page)
-    return Told(returned, [(step, there(at)) for step, at in page.evaluate("seen")])
+    return Arrivals(returned, [(step, there(at)) for step, at in page.evaluate("seen")])
 
 
 def _newest(page: Page) -> int:
@@ -172,8 +172,8 @@ def _newest(page: Page) -> int:
 
 def _peer(
     tool: str, serve: Callable[[Path], AbstractContextManager[str]], path: str, times: int = 1
-) -> Callable[[Path, Effort], Told]:
-    def ask(work: Path, usual: Effort) -> Told:
+) -> Callable[[Path, Effort], Arrivals]:
+    def ask(work: Path, usual: Effort) -> Arrivals:
         updates = usual.warm_up + times * usual.updates
         logging = ("benchmarks.page.logger", tool, work, updates, usual.per_second)
         with (
@@ -186,7 +186,7 @@ def _peer(
             process.say("go")
             time.sleep(2)  # so the run exists before the page opens
             page.goto(url + path)
-            return _told(page, process, updates)
+            return _arrivals(page, process, updates)
 
     return ask
 
@@ -195,7 +195,7 @@ def _reloading(directory: Path) -> AbstractContextManager[str]:
     return peer_servers.tensorboard(directory, "--reload_interval", "1")
 
 
-TOOLS: dict[str, tuple[str | None, Callable[[Path, Effort], Told]]] = {
+TOOLS: dict[str, tuple[str | None, Callable[[Path, Effort], Arrivals]]] = {
     "ampmon": (None, _ampmon),
     "TensorBoard": ("tensorboard", _peer("tensorboard", _reloading, "/#timeseries", 6)),
     "trackio": ("trackio", _peer("trackio", peer_servers.trackio, "/?project=benchmark")),

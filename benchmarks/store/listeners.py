@@ -26,14 +26,14 @@ LOSS_BAR_PERCENT, MEMORY_BAR_MB = 10.0, 300.0
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     """One row. Takes a minute. Fills ``directory``."""
-    alone, beside, told, memory = [], [], 0, 0.0
+    alone, beside, advances, memory = [], [], 0, 0.0
     with started(directory) as (url, token, process):
         for _ in shown(range(effort.listening_rounds), "listeners"):
             alone.append(_sent(url, token, effort))
             with listening(url, token, effort.listeners) as listeners:
                 beside.append(_sent(url, token, effort))
                 memory = max(memory, held_now(process).rss)
-            told += heard(listeners).advances
+            advances += heard(listeners).advances
     kept = ratio(beside, alone)
     loss = 100 * (1 - kept.value)
     held = loss <= LOSS_BAR_PERCENT and memory <= MEMORY_BAR_MB
@@ -48,7 +48,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
             "bar_percent": LOSS_BAR_PERCENT,
             "server_mb": round(memory),
             "bar_mb": MEMORY_BAR_MB,
-            "advances_told": told,
+            "advances_told": advances,
             "holds": "yes" if held else "no",
         }
     ]

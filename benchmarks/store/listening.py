@@ -34,8 +34,8 @@ class _Ears:
     async def _listen(
         self, number: int, reader: asyncio.StreamReader, _: asyncio.StreamWriter
     ) -> None:
-        while told := await reader.read(65536):
-            self.advances[number] += told.count(b"event: advance")
+        while part := await reader.read(65536):
+            self.advances[number] += part.count(b"event: advance")
 
 
 async def _main(url: str, token: str, streams: int) -> None:

@@ -30,7 +30,7 @@ from benchmarks.store.track import BACKOFF, track
 
 
 Client: TypeAlias = Callable[[float], tuple[int, int]]
-"""Sends until a `time.perf_counter` deadline. Returns the records acknowledged, and how often it was told to wait."""
+"""Sends until a `time.perf_counter` deadline. Returns the records acknowledged, and how often it had to wait."""
 
 STREAM = "scaler"
 PARAMETERS = tuple(wire.Parameter(f"layers.{n}.weight", (768, 768), "float32") for n in range(3))
@@ -49,7 +49,7 @@ class Work:
 
 
 class Sent(NamedTuple):
-    """Records acknowledged, the seconds that took, and how often a client was told to retry later.
+    """Records acknowledged, the seconds that took, and how often a server asked a client to retry later.
 
     ``processor_us`` is the processor time for each record of the processes that were named to `send`, in us.
     """
@@ -135,9 +135,9 @@ def _client(url: str, token: str, work: Work, deadline: float) -> tuple[int, int
         while time.perf_counter() < deadline:
             try:
                 transport.send(batch, work.records)
-            except Unreachable as told:
+            except Unreachable as error:
                 refused += 1
-                backoff.failed(told.retry_after_s)
+                backoff.failed(error.retry_after_s)
                 time.sleep(backoff.remaining_s())
             else:
                 backoff.succeeded()

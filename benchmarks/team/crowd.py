@@ -1,7 +1,7 @@
 """A process of many clients, each a training that sends its latest updates every few seconds.
 
 It prints `sending` when all have started, and ends when its input does. Then it prints in JSON how many records were
-acknowledged, how often a client was told to retry later, how many clients failed, and how long batches took from the
+acknowledged, how often a client had to retry later, how many clients failed, and how long batches took from the
 first try until they were acknowledged.
 """
 
@@ -68,9 +68,9 @@ class _Training:
         while not end.is_set():
             try:
                 self._transport.send(batch, self._size)
-            except Unreachable as told:
+            except Unreachable as error:
                 self.told_to_wait += 1
-                end.wait(told.retry_after_s or 1.0)
+                end.wait(error.retry_after_s or 1.0)
             else:
                 self.taken += self._size
                 self.seconds.append(time.perf_counter() - began)

@@ -71,8 +71,8 @@ async def _main(url: str, token: str, per_s: float) -> None:
     failed = sum(each.done() for each in asking)
     for each in asking:
         each.cancel()
-    told = {"refused": flood.refused, "others": flood.others, "failed": failed, "seconds": seconds}
-    print(json.dumps({**told, "cpu_s": time.process_time()}), flush=True)
+    seen = {"refused": flood.refused, "others": flood.others, "failed": failed, "seconds": seconds}
+    print(json.dumps({**seen, "cpu_s": time.process_time()}), flush=True)
 
 
 if __name__ == "__main__":

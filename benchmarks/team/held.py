@@ -38,17 +38,17 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
         ):
             time.sleep(effort.held_s / 10)
             seen = list(_looks(server, effort.held_s * 0.9))
-    counted, told = json.loads(crowd.counted), heard(listeners)
+    counted, listened = json.loads(crowd.counted), heard(listeners)
     return [
         {
             **_of_memory(at_rest, seen, effort),
-            "streams_ended": told.ended,
-            "advances_told": told.advances,
-            "fewest_told": told.fewest,
+            "streams_ended": listened.ended,
+            "advances_told": listened.advances,
+            "fewest_told": listened.fewest,
             "updates_per_s": round(counted["taken"] / effort.held_s),
             "told_to_wait": counted["told_to_wait"],
             "clients_failed": counted["failed"],
-            "holds": "yes" if holds(seen, told, counted["failed"]) else "no",
+            "holds": "yes" if holds(seen, listened, counted["failed"]) else "no",
         }
     ]
 

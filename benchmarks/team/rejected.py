@@ -63,7 +63,7 @@ class _Turns:
     ) -> None:
         self._url, self._token, self._floods, self._effort = url, token, floods, effort
         self.rates: dict[str, list[float]] = {way: [] for way in (ALONE, *floods)}
-        self.told: dict[str, list[dict[str, float]]] = {kind: [] for kind in floods}
+        self.counted: dict[str, list[dict[str, float]]] = {kind: [] for kind in floods}
 
     def round(self) -> None:
         for way in random.sample(list(self.rates), len(self.rates)):
@@ -74,7 +74,7 @@ class _Turns:
         per_s = self._effort.flood_per_s
         with working("benchmarks.team.flooding", url, token, per_s) as flood:
             rate = self._rate()
-        self.told[kind].append(json.loads(flood.counted))
+        self.counted[kind].append(json.loads(flood.counted))
         return rate
 
     def _rate(self) -> float:
@@ -85,15 +85,15 @@ class _Turns:
 
 
 def _row(kind: str, turns: _Turns, effort: Effort) -> dict[str, Any]:
-    rates, told = turns.rates, turns.told[kind]
+    rates, counted = turns.rates, turns.counted[kind]
     kept = ratio(rates[kind], rates[ELSEWHERE])
     of_all = ratio(rates[kind], rates[ALONE])
     return {
         "token": kind,
         "asked_per_s": effort.flood_per_s,
-        "refused_per_s": round(median(each["refused"] / each["seconds"] for each in told)),
-        "otherwise_answered": round(sum(each["others"] + each["failed"] for each in told)),
-        "asker_cores": round(median(each["cpu_s"] / each["seconds"] for each in told), 2),
+        "refused_per_s": round(median(each["refused"] / each["seconds"] for each in counted)),
+        "otherwise_answered": round(sum(each["others"] + each["failed"] for each in counted)),
+        "asker_cores": round(median(each["cpu_s"] / each["seconds"] for each in counted), 2),
         "alone_per_s": round(median(rates[ALONE])),
         "elsewhere_per_s": round(median(rates[ELSEWHERE])),
         "beside_per_s": round(median(rates[kind])),

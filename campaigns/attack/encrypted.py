@@ -38,21 +38,21 @@ def plain(tally: Tally, wire: Wire, count: int) -> None:
         for _ in range(max(count - len(asked) - len(HELLOS), 1))
     ]
     for sent in (*asked, *HELLOS, *noise):
-        told = _told(bare, sent)
-        tally.note("what is no TLS, to its port", (sent[:80], told[:80]), held=b"HTTP/" not in told)
+        raw = _received(bare, sent)
+        tally.note("what is no TLS, to its port", (sent[:80], raw[:80]), held=b"HTTP/" not in raw)
     tally.note(
         "what is no TLS, to its port", "then", held=wire.ask("GET", "/healthz").status == 401
     )
 
 
-def _told(wire: Wire, sent: bytes) -> bytes:
-    told = b""
+def _received(wire: Wire, sent: bytes) -> bytes:
+    received = b""
     with suppress(OSError), wire.connected() as connection:
         connection.sendall(sent)
         connection.shutdown(socket.SHUT_WR)
         while part := connection.recv(65536):
-            told += part
-    return told
+            received += part
+    return received
 
 
 def weak(tally: Tally, wire: Wire, count: int) -> None:
@@ -119,10 +119,10 @@ def cookies(tally: Tally, wire: Wire, link_path: str) -> None:
     """The cookie of a one-time link is Secure, HttpOnly and SameSite=Lax, and names no domain."""
     with wire.connected() as connection:
         connection.sendall(request("GET", link_path, [("Host", f"127.0.0.1:{wire.port}")]))
-        told = b""
+        received = b""
         while part := connection.recv(65536):
-            told += part
-    (answer,) = answers(told)
+            received += part
+    (answer,) = answers(received)
     (cookie,) = answer.all("set-cookie")
     said = {part.strip().lower() for part in cookie.split(";")[1:]}
     tally.note(

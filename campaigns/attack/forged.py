@@ -211,8 +211,8 @@ def hosts(tally: Tally, wire: Wire, token: str, nth: int = 1) -> None:
         sent = (
             b"%b %b HTTP/1.1\r\nHost: %b\r\nAuthorization: Bearer %b\r\nConnection: close\r\n\r\n"
         )
-        told = wire.send(sent % tuple(each.encode("latin-1") for each in (*method, host, token)))
-        return refused(told[0]) if told else None
+        answers = wire.send(sent % tuple(each.encode("latin-1") for each in (*method, host, token)))
+        return refused(answers[0]) if answers else None
 
     def beside(attack: tuple[str, str]) -> object:
         answer = wire.ask("POST", "/api/v1/login-links", bearer, attack)
@@ -225,8 +225,8 @@ def hosts(tally: Tally, wire: Wire, token: str, nth: int = 1) -> None:
 def origins(tally: Tally, wire: Wire, cookie: str, nth: int = 1) -> None:
     """Send changes with a reader's cookie from other pages, and from the server's own name without TLS."""
     scheme = "http" if wire.ca else "gopher"
-    told = [*ORIGINS, f"{scheme}://127.0.0.1:{{port}}", f"{scheme.upper()}://127.0.0.1:{{port}}"]
-    named = [(origin.format(port=wire.port), *change) for origin in told for change in CHANGE]
+    urls = [*ORIGINS, f"{scheme}://127.0.0.1:{{port}}", f"{scheme.upper()}://127.0.0.1:{{port}}"]
+    named = [(origin.format(port=wire.port), *change) for origin in urls for change in CHANGE]
 
     def ask(attack: tuple[str, str, str]) -> object:
         origin, method, path = attack

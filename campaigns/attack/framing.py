@@ -88,9 +88,9 @@ def smuggle(tally: Tally, wire: Wire, token: str, nth: int = 1) -> None:
 
 
 def _served(wire: Wire, sent: bytes) -> object:
-    told = wire.send(sent)
-    served = any(each.status < 400 for each in told[1:])
-    return told if served or any(each.status in {500, 503} for each in told) else None
+    answers = wire.send(sent)
+    served = any(each.status < 400 for each in answers[1:])
+    return answers if served or any(each.status in {500, 503} for each in answers) else None
 
 
 def _both(inner: bytes) -> Iterator[bytes]:
@@ -120,9 +120,9 @@ def _lengths(inner: bytes) -> Iterator[bytes]:
     for path in PATHS:
         for length in (*NO_LENGTHS, *LENGTHS[3:]):
             for claimed in (len(inner), 5):
-                told = length.replace(b"%d", b"%d" % claimed).replace(b"%x", b"%x" % claimed)
+                framing = length.replace(b"%d", b"%d" % claimed).replace(b"%x", b"%x" % claimed)
                 head = b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %b\r\n\r\n"
-                yield head % (path.encode(), told) + inner
+                yield head % (path.encode(), framing) + inner
 
 
 def _chunks(inner: bytes) -> Iterator[bytes]:

@@ -48,8 +48,8 @@ class Account:
     def new_token(self, name: str, *scopes: str) -> str:
         body = json.dumps({"name": name, "owner": "ada", "scopes": scopes or ["read"]}).encode()
         kind = ("Content-Type", "application/json")
-        told: str = self._json("POST", "/api/v1/tokens", self.bearer, kind, body=body)["token"]
-        return told
+        token: str = self._json("POST", "/api/v1/tokens", self.bearer, kind, body=body)["token"]
+        return token
 
     def revoke(self, name: str) -> None:
         assert self.wire.ask("DELETE", f"/api/v1/tokens/{name}", self.bearer).status == 204
@@ -85,12 +85,12 @@ def races(tally: Tally, account: Account, count: int) -> None:
             )
 
         with ThreadPoolExecutor(AT_ONCE) as threads:
-            told = [each.status for each in threads.map(redeem, range(AT_ONCE))]
-        winners = sum(each in {204, 303} for each in told)
-        if winners == 0 and 429 in told:  # too many earlier wrong codes: the code stays valid
+            statuses = [each.status for each in threads.map(redeem, range(AT_ONCE))]
+        winners = sum(each in {204, 303} for each in statuses)
+        if winners == 0 and 429 in statuses:  # too many earlier wrong codes: the code stays valid
             winners += account.log_in(f"/login?code={code}").status == 303
         for _ in range(AT_ONCE):
-            tally.note(RACED, (number, told), held=winners == 1)
+            tally.note(RACED, (number, statuses), held=winners == 1)
 
 
 def misled(tally: Tally, account: Account, nth: int = 1) -> None:

@@ -41,13 +41,13 @@ class Wire:
 
     def send(self, data: bytes) -> list[Answer]:
         """Send bytes and return every answer. A connection that closes without an answer returns none."""
-        told = b""
+        received = b""
         with suppress(OSError), self.connected() as connection:
             connection.settimeout(QUIET_S)
             connection.sendall(data)
             while part := connection.recv(65536):
-                told += part
-        return list(answers(told))
+                received += part
+        return list(answers(received))
 
     def connected(self) -> socket.socket:
         """Open a connection. Raises OSError."""
@@ -88,16 +88,16 @@ def request(
     return b"\r\n".join([*lines, b"Connection: close", b"", body])
 
 
-def answers(told: bytes) -> Iterable[Answer]:
+def answers(received: bytes) -> Iterable[Answer]:
     """Parse the answers in received bytes. Answers to HEAD are not supported."""
-    while told.startswith(b"HTTP/1.1 "):
-        head, _, rest = told.partition(HEAD_END)
+    while received.startswith(b"HTTP/1.1 "):
+        head, _, rest = received.partition(HEAD_END)
         status, *lines = head.decode("latin-1").split("\r\n")
         pairs = (line.partition(":") for line in lines)
         headers = tuple((name.lower(), value.strip()) for name, _, value in pairs)
         length = int(dict(headers).get("content-length", len(rest)))
         yield Answer(int(status.split()[1]), headers, rest[:length])
-        told = rest[length:]
+        received = rest[length:]
 
 
 def _bytes(text: str | bytes) -> bytes:

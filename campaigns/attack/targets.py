@@ -119,8 +119,8 @@ def addresses(tally: Tally, count: int) -> None:
     """Random private addresses from every range, plain and embedded in IPv6: none counts as public."""
     choice = random.Random(0)
 
-    def held(kind: str, told: str) -> None:
-        tally.note(kind, told, held=not is_public((told, 443)))
+    def held(kind: str, address: str) -> None:
+        tally.note(kind, address, held=not is_public((address, 443)))
 
     for network in map(ipaddress.ip_network, (*PRIVATE, *IPV6)):
         for _ in range(count):
@@ -191,11 +191,11 @@ def delivered(tally: Tally, nth: int = 1) -> None:
             done = subprocess.run(
                 [sys.executable, "-c", script], capture_output=True, timeout=120, check=True
             )
-            told = json.loads(done.stdout)
+            result = json.loads(done.stdout)
             tally.note(
                 "a name that changes after it was checked",
-                told,
-                held=told["trouble"] == "private" and not inner.paths,
+                result,
+                held=result["trouble"] == "private" and not inner.paths,
             )
 
 

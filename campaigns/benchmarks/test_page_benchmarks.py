@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from benchmarks.page import QUICK, memory, opening
-from benchmarks.page.arrival import Told, latencies
+from benchmarks.page.arrival import Arrivals, latencies
 
 
 def test_an_update_has_arrived_with_the_first_frame_that_shows_it_or_a_later_one() -> None:
     """Of four updates 10 ms apart, painted two at a time, the second of each pair waited less; warm-up is left out."""
-    told = Told([0, 10_000_000, 20_000_000, 30_000_000], [(1, 25.0), (3, 60.0)])
-    assert latencies(told, 0) == [25.0, 15.0, 40.0, 30.0]
-    assert latencies(told, 1) == [15.0, 40.0, 30.0]
+    arrivals = Arrivals([0, 10_000_000, 20_000_000, 30_000_000], [(1, 25.0), (3, 60.0)])
+    assert latencies(arrivals, 0) == [25.0, 15.0, 40.0, 30.0]
+    assert latencies(arrivals, 1) == [15.0, 40.0, 30.0]
 
 
 def test_memory_is_flat_where_the_end_holds_no_more_than_a_tenth_above_the_beginning() -> None:

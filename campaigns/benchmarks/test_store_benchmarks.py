@@ -126,13 +126,13 @@ def test_a_copied_store_answers_alike(data_directory: Path, samples: Real) -> No
 
     filling.copy(first, second, runs)
 
-    told = []
+    stored = []
     for settings in (first, second):
         store = Store.open(settings)
         series = store.series(runs[0], columns=100)
-        told.append((store.run(runs[0]), series.updates.tobytes(), series.gradients.tobytes()))
+        stored.append((store.run(runs[0]), series.updates.tobytes(), series.gradients.tobytes()))
         store.close()
-    assert told[0] == told[1]
+    assert stored[0] == stored[1]
 
 
 def test_figures_are_timed_at_every_size(tmp_path: Path, sqlite_only: None) -> None:
@@ -223,7 +223,7 @@ def test_two_trees_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert older["note"] or older["before_per_s"] > 0  # a shallow clone has no older commit
 
 
-def test_listeners_are_told_while_ingesting(tmp_path: Path) -> None:
+def test_listeners_are_served_while_ingesting(tmp_path: Path) -> None:
     """With event streams open, ingest goes on, and each stream receives news of it."""
     began = time.monotonic()
 

@@ -66,8 +66,8 @@ def test_cures_and_recommendations(tmp_path: Path) -> None:
     assert not Recommendations(("a", "b"), ("a", "b"), ("a", "b")).agree
     assert not Recommendations(("a",), ("a",), ()).agree
 
-    told = report.tables(report.Examined(verdicts, [], "", 0.0)).splitlines()
-    row = next(row for row in told if row.startswith("| overflow in backward only "))
+    lines = report.tables(report.Examined(verdicts, [], "", 0.0)).splitlines()
+    row = next(row for row in lines if row.startswith("| overflow in backward only "))
     assert "look at: `Compute module mine in fp32" in row
 
 

@@ -144,7 +144,7 @@ class Bench:
             reached=part is not None and part.reached,
             wrong=verdict.wrong,
             seconds=round(time.monotonic() - began, 3),
-            calls=(part.all_told("calls") or [{}])[-1] if part is not None else {},
+            calls=(part.all_reported("calls") or [{}])[-1] if part is not None else {},
         )
 
     # -- cells --------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Bench:
         sent = self._spool(directory, "all")
         part = self._send(directory, "all", fault)
         verdict.expect(part.killed or part.status == 0, f"exit code {part.status}")
-        for each in part.all_told("acked"):
+        for each in part.all_reported("acked"):
             sent.note(*each)
         self._deliver(verdict, directory, sent)
         self._judge(verdict, self._settings, sent, whole=False)
@@ -185,7 +185,7 @@ class Bench:
         end = time.monotonic() + DEADLINE_S
         while account.waiting(directory) and time.monotonic() < end:
             if line.operation == "request":
-                for each in self._send(directory, "own", None, line).all_told("acked"):
+                for each in self._send(directory, "own", None, line).all_reported("acked"):
                     sent.note(*each)
             else:
                 drain(directory, parts.transports(self._token, sent.note))
@@ -311,7 +311,7 @@ class Bench:
         directory = self._directory / "cell"
         part = self._train(directory, identity.uuid7(), None)
         assert part.status == 0, self._log.read_text()
-        assert part.all_told("trained") == [self._reference], "it is not deterministic"
+        assert part.all_reported("trained") == [self._reference], "it is not deterministic"
         (path,) = spools(directory)
         reader = SpoolReader(path, Position(0, 0))
         messages: list[bytes] = []

@@ -64,7 +64,7 @@ class Part:
         port: int,
         log: Path,
     ) -> None:
-        self.told: list[dict[str, Any]] = []
+        self.reports: list[dict[str, Any]] = []
         self.status: int | None = None
         self._pipe, tell = os.pipe()
         self._rest = b""
@@ -103,13 +103,13 @@ class Part:
             self._reap()
         return self.status is not None
 
-    def all_told(self, what: str) -> list[Any]:
-        return [each[what] for each in self.told if what in each]
+    def all_reported(self, what: str) -> list[Any]:
+        return [each[what] for each in self.reports if what in each]
 
     @property
     def reached(self) -> bool:
         """Whether the call that should fail was made."""
-        return bool(self.all_told("reached"))
+        return bool(self.all_reported("reached"))
 
     @property
     def killed(self) -> bool:
@@ -127,7 +127,7 @@ class Part:
             return False
         heard = os.read(self._pipe, 2**16)
         *lines, self._rest = (self._rest + heard).split(b"\n")
-        self.told += [json.loads(line) for line in lines]
+        self.reports += [json.loads(line) for line in lines]
         return not heard
 
 

@@ -66,11 +66,11 @@ def run(
             yield from _cells(bench, plan, range(len(lines)))
             return
         yield {"calls": calls, "wrong": bench.close()}
-        queue, (told, tell) = _queue(len(lines)), os.pipe()
+        queue, (reading, tell) = _queue(len(lines)), os.pipe()
         for number in range(jobs):
             workers.append(_fork(partial(_work, place / str(number), plan, queue, tell)))
         os.close(tell)
-        with open(told) as results:
+        with open(reading) as results:
             yield from map(json.loads, results)
     finally:
         for worker in workers:

@@ -35,7 +35,7 @@ class Verdict:
         if part.killed:
             return
         self.same("exit code", part.status, 0)
-        (trained,) = part.all_told("trained") or [None]
+        (trained,) = part.all_reported("trained") or [None]
         self.same("training", trained, reference)
         stalled = _stalled(part)
         self.expect(len(stalled) <= 1, f"training waited for calls that hung in updates {stalled}")
@@ -51,15 +51,15 @@ class Verdict:
         for stream, seqs in found.seqs.items():
             self.expect(len(seqs) == len(set(seqs)), f"seqs of {stream!r} are doubled")
         if part.killed:
-            gone = set(part.all_told("step")) - set(found.updates)
-            self.expect(not gone or any(part.all_told("in_memory")), f"updates {gone} are gone")
+            gone = set(part.all_reported("step")) - set(found.updates)
+            self.expect(not gone or any(part.all_reported("in_memory")), f"updates {gone} are gone")
             return
         missing = _records(whole) - _records(found)
         declared = max(found.lost, found.dropped)
         ended = "finish" in found.events
         self.expect(
             missing <= declared or (not ended and "ampmon:" in log),
-            f"{missing} records are missing, {declared} are told of",
+            f"{missing} records are missing, {declared} are declared",
         )
 
     # -- the database -------------------------------------------------------------------------------------------------
@@ -101,12 +101,12 @@ def _stalled(part: Part) -> list[int]:
     """The updates in which training waited for hung calls. One append can make two calls, in a new segment."""
     stalled: list[int] = []
     updates = -1  # while the scaler is created
-    for told in part.told:
-        if "trained" in told:
+    for report in part.reports:
+        if "trained" in report:
             break
-        if "began" in told or "step" in told:
+        if "began" in report or "step" in report:
             updates += 1
-        if "stalled" in told and updates >= 0:
+        if "stalled" in report and updates >= 0:
             stalled += [updates] if updates not in stalled else []
     return stalled
 

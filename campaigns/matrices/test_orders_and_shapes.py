@@ -12,7 +12,7 @@ from scaler import test_wrong_orders
 
 @pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
 @pytest.mark.parametrize("loop", test_wrong_orders.RIGHT)
-def test_each_wrong_order_is_told_or_harmless(data_directory: Path, loop: str) -> None:
+def test_each_wrong_order_gets_a_lint_or_is_harmless(data_directory: Path, loop: str) -> None:
     """A lint or torch's own exception reports the wrong order, or the weights match the right order bit for bit."""
     test_wrong_orders.check_wrong_orders(data_directory, loop, 1)
 

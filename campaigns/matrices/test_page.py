@@ -17,11 +17,11 @@ from web import test_axe, test_overview
 from web.axe import violations
 from web.layout import faults
 from web.reader import NOWHERE, Reader
-from web.test_alerts import ALERT, FIRST, failing, told
+from web.test_alerts import ALERT, FIRST, alerting, failing
 from web.views import ALL_OF_IT, PROJECT, TABS, settle
 
 
-__all__ = ["told"]  # a fixture
+__all__ = ["alerting"]  # a fixture
 SHOWN = ("not finite", "ranks that disagree")
 ONE = {"alerts": 1, "nothing found": 1, "asked to delete": 1, "finding": 0, "error messages": 1}
 """Views checked in only one look, given by its index."""
@@ -123,13 +123,15 @@ def test_a_wide_screen_has_two_columns(reader: Reader) -> None:
         assert (heatmap["y"] < stack["y"] + stack["height"]) is beside
 
 
-def test_alerts_keep_the_rules_of_axe(told: Server, new_reader: Callable[[Server], Reader]) -> None:
+def test_alerts_keep_the_rules_of_axe(
+    alerting: Server, new_reader: Callable[[Server], Reader]
+) -> None:
     """With alerts firing and sent, axe finds no violation on the run and on the alerts page, and nothing is cut off."""
-    reader, run = new_reader(told), failing(told)
+    reader, run = new_reader(alerting), failing(alerting)
     reader.arrive(run)
     reader.wait("a mark that it fires", lambda: reader.text(".findings > summary .alarm"))
     reader.unfold_findings()
-    reader.wait("who was told", lambda: "sent to phone" in reader.text(f"{ALERT} .standing"))
+    reader.wait("the targets", lambda: "sent to phone" in reader.text(f"{ALERT} .standing"))
     assert violations(reader.page, FIRST) == []
     reader.open("#/alerts")
     reader.wait("what was sent", lambda: "sent to phone" in reader.text("main"))

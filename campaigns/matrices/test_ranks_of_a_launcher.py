@@ -94,7 +94,7 @@ def test_ranks_of_torchrun_end_in_the_same_weights(
     ]
     assert [each.wait() for each in stock] == [0, 0]
     assert results(folder) == results(tmp_path)
-    told = [line for line in done.stderr.splitlines() if line.startswith("ampmon")]
-    assert told == [
+    lines = [line for line in done.stderr.splitlines() if line.startswith("ampmon")]
+    assert lines == [
         f"ampmon: recording this run in {folder / 'ampmon'}; send it with `ampmon sync`"
     ]

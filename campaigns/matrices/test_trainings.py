@@ -50,9 +50,9 @@ def test_a_reader_has_the_gradient_error_measured(
     words = "fp16 changed the gradient of"
     reader.wait("the error", goes_on(lambda: words in reader.text(".findings")))
 
-    told = reader.server.get(f"/runs/{run_id}/diagnosis")
-    assert 0.01 < told["findings"][0]["evidence"]["measured_error"] < 1
-    assert told["measurement"]["asked"] is None
+    diagnosis = reader.server.get(f"/runs/{run_id}/diagnosis")
+    assert 0.01 < diagnosis["findings"][0]["evidence"]["measured_error"] < 1
+    assert diagnosis["measurement"]["asked"] is None
 
 
 def test_a_server_that_stops_and_comes_back_has_every_update_once(server: Server) -> None:
@@ -79,8 +79,8 @@ def test_ctrl_c_ends_the_training_and_the_server(
 def test_a_chart_that_fails_takes_no_other_along(written: Path, blank: Page) -> None:
     """A chart that fails says why in its place, and the following charts are drawn."""
     broken = written.with_name("broken.html")
-    told = written.read_text("utf-8")
-    broken.write_text(told.replace('"color":"role:scale"', '"color":"role:mauve"'), "utf-8")
+    text = written.read_text("utf-8")
+    broken.write_text(text.replace('"color":"role:scale"', '"color":"role:mauve"'), "utf-8")
     blank.goto(broken.as_uri())
     until(blank, "[...document.querySelectorAll('.plot')].every(one => one.textContent)")
     failed = texts(blank, ".plot:not(.js-plotly-plot)")

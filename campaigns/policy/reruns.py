@@ -60,14 +60,14 @@ def record(task: str, updates: int, folder: Path, policy: Mapping[str, float]) -
     os.environ.update(AMPMON_DIR=str(folder / "spool"), AMPMON_MODE="offline")
     ampmon.init("policy", task)
     scaler = ampmon.GradScaler("cpu", monitor=ampmon.Config(every=20), **policy)  # type: ignore[arg-type]
-    told = train(ALL[task], scaler, updates)
+    rows = train(ALL[task], scaler, updates)
     (recording,) = recordings(folder / "spool")
     store = Store.open(Settings(data_directory=folder / "server"))
     try:
         history = _stored(store, recording.messages)
     finally:
         store.close()
-    assert history.skips == sum(skipped for _, skipped in told)
+    assert history.skips == sum(skipped for _, skipped in rows)
     return history
 
 

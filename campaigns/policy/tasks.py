@@ -42,7 +42,7 @@ def train(
     torch.manual_seed(0)
     model = task.model()
     optimizer = task.optimizer(model)
-    told = []
+    rows = []
     for update in range(updates):
         inputs, wanted = task.batch(torch.Generator().manual_seed(1000 + update))
         with torch.autocast("cpu", dtype=torch.float16):
@@ -56,8 +56,8 @@ def train(
         scaler.step(optimizer)
         scaler.update(None if move is None else float(move(skipped)))
         optimizer.zero_grad()
-        told.append((scale, skipped))
-    return told
+        rows.append((scale, skipped))
+    return rows
 
 
 def _cross_entropy(factor: float) -> Callable[[Tensor, Tensor], Tensor]:

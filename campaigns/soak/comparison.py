@@ -23,21 +23,21 @@ from ampmon_server.store.schema.tables import (
 )
 from ampmon_server.store.updates import scalars, updates
 from campaigns.soak.tally import Count
-from campaigns.soak.told import Told, Update
+from campaigns.soak.trainer_log import TrainerLog, Update
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A started trainer: its run and process, the step it was told to resume at, and its report file."""
+    """A started trainer: its run and process, the step it was asked to resume at, and its log."""
 
     run_id: UUID
     pid: int
     resume_step: int | None
-    told: Path
+    log: Path
 
     def began(self) -> bool:
         """Whether it has reported anything yet."""
-        return self.told.exists() and self.told.stat().st_size > 0
+        return self.log.exists() and self.log.stat().st_size > 0
 
 
 def compare(connection: Connection, trainings: Sequence[Training]) -> Count:
@@ -68,15 +68,15 @@ class _Run:
         rows = {row.pid: row for row in self._rows(select(attempts), attempts)}
         ended = []
         for training in trainings:
-            told, row = Told.read(training.told), rows.pop(training.pid, None)
-            self._count.told += len(told.updates) + len(told.losses)
+            log, row = TrainerLog.read(training.log), rows.pop(training.pid, None)
+            self._count.log += len(log.updates) + len(log.losses)
             if row is None:
-                self._missing(len(told.updates) + len(told.losses), told)
+                self._missing(len(log.updates) + len(log.losses), log)
                 continue
             attempt = _Attempt(self._connection, self._id, row)
             self._origin(training, row)
-            self._records(told, attempt)
-            self._ending(told, row)
+            self._records(log, attempt)
+            self._ending(log, row)
             ended.append(row)
         if rows:
             self._problem(f"{len(rows)} attempts that nobody began")
@@ -86,8 +86,8 @@ class _Run:
     def _problem(self, words: str) -> None:
         self._count.problems.append(f"{self._name}: {words}")
 
-    def _missing(self, count: int, told: Told) -> None:
-        from_memory = min(count, told.exposed)
+    def _missing(self, count: int, log: TrainerLog) -> None:
+        from_memory = min(count, log.exposed)
         self._count.lost_from_memory += from_memory
         self._count.lost += count - from_memory
 
@@ -102,14 +102,14 @@ class _Run:
         ):
             self._problem(f"attempt {row.attempt} begins at {row.origin}, not at {expected}")
 
-    def _records(self, told: Told, attempt: _Attempt) -> None:
+    def _records(self, log: TrainerLog, attempt: _Attempt) -> None:
         in_flight = 0
         for what, recorded, stored in (
-            ("updates", told.updates, attempt.updates),
-            ("losses", told.losses, attempt.losses),
+            ("updates", log.updates, attempt.updates),
+            ("losses", log.losses, attempt.losses),
         ):
             missing = [at for at in range(len(recorded)) if at not in stored]
-            self._missing(len(missing), told)
+            self._missing(len(missing), log)
             beyond = [at for at in stored if not 0 <= at < len(recorded)]
             in_flight += beyond == [len(recorded)]
             self._count.doubled += len(beyond) if beyond != [len(recorded)] else 0
@@ -130,9 +130,9 @@ class _Run:
         origin = attempt.origin
         self._steps |= {origin + ordinal: update for ordinal, update in attempt.updates.items()}
 
-    def _ending(self, told: Told, row: Row[Any]) -> None:
-        may_be = {"finished"} if told.finished else {"crashed"}
-        if told.finishing:
+    def _ending(self, log: TrainerLog, row: Row[Any]) -> None:
+        may_be = {"finished"} if log.finished else {"crashed"}
+        if log.finishing:
             may_be |= {"finished"}
         if row.ended not in may_be:
             self._problem(
@@ -228,5 +228,5 @@ def _update(row: Any, skipped: list[str]) -> Update:
     )
 
 
-def _same(stored: object, told: object) -> bool:
-    return stored == told or (stored != stored and told != told)  # noqa: PLR0124 - NaN
+def _same(stored: object, recorded: object) -> bool:
+    return stored == recorded or (stored != stored and recorded != recorded)  # noqa: PLR0124 - NaN

@@ -35,7 +35,7 @@ def line(campaign: Campaign, seconds: float, done_before: int) -> str:
     left = f"{(target - tally.fewest()) / rate / 60:.0f} min left" if rate > 0 else "begins"
     return (
         f"kills of trainer {tally.trainer}, sender {tally.sender}, server {tally.server}; lost acks {tally.lost_acks}; "
-        f"of {target} each; {count.told} records: {count.lost} lost, {count.doubled} doubled, "
+        f"of {target} each; {count.reported} records: {count.lost} lost, {count.doubled} doubled, "
         f"{len(count.problems)} problems; {left}"
     )
 
@@ -86,7 +86,7 @@ _ROWS = {
     "lost_acks": "acknowledgements lost",
     "repeated": "requests doubled",
     "cut": "requests cut off, reset, or without a server",
-    "told": "records whose call had returned",
+    "reported": "records whose call had returned",
     "lost": "**lost**",
     "doubled": "**doubled**",
     "lost_from_memory": "lost from memory while the disk was slow",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 class Count:
     """What became of the records that trainers reported. ``problems`` describes anything else that is wrong."""
 
-    told: int = 0
+    reported: int = 0
     lost: int = 0
     lost_from_memory: int = 0
     """Lost records that passed through memory while the disk was slow. A kill may lose the last of them."""

@@ -20,7 +20,7 @@ def test_kills_and_lost_acknowledgements_lose_and_double_nothing(
     plan = Plan(kills=10, limit_s=math.inf, lives=QUICK)
     tally = Round(tmp_path / "round", plan, "short").run()
     assert (tally.count.lost, tally.count.doubled, tally.count.problems) == (0, 0, [])
-    assert tally.count.told > 0
+    assert tally.count.reported > 0
 
 
 def test_a_server_that_acknowledges_too_early_is_found(

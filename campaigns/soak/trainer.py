@@ -12,7 +12,7 @@ import torch
 
 import ampmon
 from ampmon.client import current_run
-from campaigns.soak.told import Teller
+from campaigns.soak.trainer_log import TrainerLogWriter
 
 
 _WEIGHTS = ((120.0, 1.0), (1.0, 50.0), (120.0, 50.0))
@@ -21,12 +21,12 @@ _NOT_FINITE = (math.nan, math.inf)
 
 
 def train(
-    told: str, seed: int, updates: int, pause_s: float, resume_step: int | None, scale: float
+    log: str, seed: int, updates: int, pause_s: float, resume_step: int | None, scale: float
 ) -> None:
     """Train for ``updates`` updates with pauses of ``pause_s`` seconds on average, and finish."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    chance, teller = random.Random(seed), Teller(told)
+    chance, writer = random.Random(seed), TrainerLogWriter(log)
     ampmon.init("soak", "training", resume_step=resume_step)
     scaler = ampmon.GradScaler(
         "cpu", init_scale=scale, growth_interval=5, monitor=ampmon.Config(every=7)
@@ -39,14 +39,14 @@ def train(
         samples = monitor.samples
         did = training.update()
         sampled = monitor.samples > samples
-        teller.tell("update", **did, sampled=sampled, in_memory=spool.kept == "memory")
+        writer.write("update", **did, sampled=sampled, in_memory=spool.kept == "memory")
         loss = training.loss if chance.random() < 0.95 else chance.choice(_NOT_FINITE)
         ampmon.log({"loss": loss})
-        teller.tell("loss", loss=loss, in_memory=spool.kept == "memory")
+        writer.write("loss", loss=loss, in_memory=spool.kept == "memory")
         time.sleep(chance.uniform(0, 2 * pause_s))
-    teller.tell("finishing")
+    writer.write("finishing")
     ampmon.finish()
-    teller.tell("finished")
+    writer.write("finished")
 
 
 def warm() -> None:

@@ -18,7 +18,7 @@ from ampmon import identity
 from ampmon.identity.process import start_time
 from campaigns.soak.comparison import Training
 from campaigns.soak.nursery import DIES_WITH_PARENT, fork, killed
-from campaigns.soak.told import Told
+from campaigns.soak.trainer_log import TrainerLog
 from scripts import Script
 from waiting import DEADLINE_S
 
@@ -71,7 +71,7 @@ class Lane:
         self._end_s = self._begin_s = self._lives_s = 0.0
 
     def tick(self, now_s: float, *, begin: bool, killing: bool = True) -> bool:
-        """Do what is due. Begin or kill a training only if told to. Return whether one is at work."""
+        """Do what is due. Begin or kill a training only if allowed. Return whether one is at work."""
         if self._child is None:
             if begin and now_s >= self._begin_s:
                 self._begin(now_s)
@@ -92,19 +92,19 @@ class Lane:
             self._run_id = identity.uuid7()
         elif self.trainings:
             resume_step = self._checkpoint()
-        told = self._folder / f"{identity.uuid7().hex}.told"
+        log = self._folder / f"{identity.uuid7().hex}.log"
         self._child = fork(
             "campaigns.soak.trainer:train",
             self._folder / "trainers.log",
             {**self._environment, "AMPMON_RUN_ID": str(self._run_id)},
-            told=str(told),
+            log=str(log),
             seed=chance.getrandbits(32),
             updates=chance.randrange(1, 20) if finishes else 10_000,
             pause_s=chance.choice([0.005, 0.03]),
             resume_step=resume_step,
             scale=2.0 ** chance.randrange(8, 13),
         )
-        self.trainings.append(Training(self._run_id, self._child.pid, resume_step, told))
+        self.trainings.append(Training(self._run_id, self._child.pid, resume_step, log))
         self._lives_s = self.stretch * (
             8.0 if finishes and chance.random() < 0.5 else chance.uniform(*self._lives.trainer)
         )
@@ -114,7 +114,7 @@ class Lane:
     def _checkpoint(self) -> int | None:
         """A step to resume at, which repeats some steps. None leaves it to the server."""
         last = self.trainings[-1]
-        done = (last.resume_step or 0) + len(Told.read(last.told).updates)
+        done = (last.resume_step or 0) + len(TrainerLog.read(last.log).updates)
         if self._chance.random() < 0.3:
             return None
         return self._chance.randint(max(done - 20, 0), done)
@@ -127,7 +127,7 @@ class Lane:
     def _ended(self, now_s: float, *, killed: bool = False) -> None:
         self._child = None
         self._begin_s = now_s + self._chance.uniform(*self._lives.pause)
-        if not killed and not Told.read(self.trainings[-1].told).finished:
+        if not killed and not TrainerLog.read(self.trainings[-1].log).finished:
             self.problems.append("a training ended by itself, see the trainers' log")
 
 
@@ -282,6 +282,6 @@ class ServerVictim:
             try:
                 self._child.wait(DEADLINE_S)
             except subprocess.TimeoutExpired:
-                self.problems.append("a server did not end when it was told to")
+                self.problems.append("a server did not end when asked to")
                 killed(self._child)
             self._child = None

@@ -46,7 +46,7 @@ def _shown(campaign: Campaign, samples: Real) -> Account:
     with progress() as bar:
         task = bar.add_task("updates", total=campaign.total, completed=before)
 
-        def told() -> None:
+        def show() -> None:
             nonlocal said
             done, now = campaign.state.updates, time.monotonic()
             bar.update(task, completed=done)
@@ -59,7 +59,7 @@ def _shown(campaign: Campaign, samples: Real) -> Account:
                 )
                 print(words, file=sys.stderr, flush=True)
 
-        return campaign.run(samples, told)
+        return campaign.run(samples, show)
 
 
 def _arguments() -> argparse.Namespace:

@@ -50,7 +50,7 @@ def account(
     found = Account()
     for run in runs:
         found.runs += 1
-        found.sent += run.told
+        found.sent += run.sent
         summary = listed.pop(str(run.run_id), None)
         if summary is None:
             found.problems.append(f"{run.name} is not in the list")
@@ -60,8 +60,8 @@ def account(
         held, thinned = rows.get(run.run_id.bytes, 0), _thinned(run, cuts.get(run.run_id.bytes, 0))
         found.held += held
         found.thinned += thinned
-        if held + thinned != run.told:
-            found.problems.append(f"{run.name}: {run.told} sent, {held} held, {thinned} thinned")
+        if held + thinned != run.sent:
+            found.problems.append(f"{run.name}: {run.sent} sent, {held} held, {thinned} thinned")
     found.problems += [f"{run_id} was never sent" for run_id in listed]
     return found
 
@@ -74,7 +74,7 @@ def _differing(run: Planned, summary: Mapping[str, Any], skipped: int) -> Iterat
         "crashed": "crashed",
         "killed": "silent",
     }
-    told = {
+    expected = {
         "updates": run.updates,
         "skipped": skipped,
         "last_step": run.updates - 1,
@@ -84,7 +84,7 @@ def _differing(run: Planned, summary: Mapping[str, Any], skipped: int) -> Iterat
         "project": run.project,
         "status": status[run.fate],
     }
-    for name, value in told.items():
+    for name, value in expected.items():
         if summary[name] != value:
             yield f"{run.name}: {name} is {summary[name]}, not {value}"
 

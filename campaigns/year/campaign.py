@@ -79,10 +79,10 @@ class Campaign:
         if (self.state.scale, self.state.seed) != (scale, seed):
             raise ValueError(f"{folder} holds another year: name another --folder")
         self.runs = population(scale, seed)
-        self.total = sum(run.told for run in self.runs)
+        self.total = sum(run.sent for run in self.runs)
 
-    def run(self, real: Real, told: Callable[[], None]) -> Account:
-        """Run the year and block. Call ``told`` after each stretch. An interrupt ends all of its processes."""
+    def run(self, real: Real, report: Callable[[], None]) -> Account:
+        """Run the year and block. Call ``report`` after each stretch. An interrupt ends all of its processes."""
         clock = Clock(self._clock)
         clock.set(self.state.until)
         os.environ[service.CLOCK] = str(self._clock)
@@ -95,7 +95,7 @@ class Campaign:
                         self._send(senders, stretch)
                         clock.set(until)
                         self._note(until, stretch, process)
-                        told()
+                        report()
                     clock.set(self._end_of(month.month))
                     self._close(month, lambda: self._look(url, client, process))
             clock.set(self.state.until + DAY_US)  # killed runs count as silent by now

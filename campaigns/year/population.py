@@ -71,7 +71,7 @@ class Planned:
     """The step from which a resumed run continued."""
 
     @property
-    def told(self) -> int:
+    def sent(self) -> int:
         """Updates that its processes send, over all ranks and attempts."""
         return self.ranks * sum(stop - first for first, stop in self.attempts)
 

@@ -54,18 +54,18 @@ def _figures(campaign: Campaign) -> dict[str, Any]:
         "seconds_of_pruning": round(sum(month.prune_seconds for month in state.months), 1),
         "server_peak_mb": round(state.peak_mb),
         "account": state.account,
-        "months": [_told(month) for month in state.months],
+        "months": [_row(month) for month in state.months],
     }
 
 
-def _told(month: Month) -> dict[str, Any]:
-    told: dict[str, Any] = {
+def _row(month: Month) -> dict[str, Any]:
+    row: dict[str, Any] = {
         "month": month.month,
         "updates": month.updates,
         "per_s": round(month.updates / month.seconds) if month.seconds else None,
         "prune_seconds": round(month.prune_seconds, 1),
     }
-    return {**told, "before": month.before, "after": month.after}
+    return {**row, "before": month.before, "after": month.after}
 
 
 def _measured(figures: dict[str, Any]) -> str:

@@ -101,10 +101,10 @@ def _deliver(line: HttpTransport, batch: bytes, records: int) -> None:
     while True:
         try:
             line.send(batch, records)
-        except Unreachable as told:
+        except Unreachable as error:
             if time.monotonic() > given_up:
                 raise
-            backoff.failed(told.retry_after_s)
+            backoff.failed(error.retry_after_s)
             time.sleep(backoff.remaining_s())
         else:
             return

@@ -95,7 +95,7 @@ def test_a_year_adds_up_wherever_it_was_interrupted(
     assert (tmp_path / "result.md").read_text() == text
 
 
-def test_a_pruning_that_was_interrupted_is_told_whole(tmp_path: Path) -> None:
+def test_a_pruning_that_was_interrupted_is_reported_whole(tmp_path: Path) -> None:
     """An interrupted pruning keeps the measurement before it, and adds up the time of its parts."""
     looks: list[dict[str, Any]] = []
 

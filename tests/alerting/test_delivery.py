@@ -58,7 +58,7 @@ def children() -> list[int]:
     return found
 
 
-def test_a_redirect_is_not_followed_and_a_refusal_is_told(receiver: Receiver) -> None:
+def test_a_redirect_is_not_followed_and_a_refusal_is_reported(receiver: Receiver) -> None:
     """A redirect is reported and not followed, and a 500 is reported as a refusal."""
     receiver.answer, receiver.location = 307, f"http://{receiver.place}/inner"
     with receiving() as other:

@@ -32,7 +32,7 @@ def walked(looks, policy=POLICY, start=1_000 * MINUTE) -> list[tuple[int, Alert 
 
 @given(LOOKS)
 @example([(found, 3 * MINUTE, False) for found in ("warning", "warning", "critical", None)])
-def test_what_fires_is_told_once(looks) -> None:
+def test_a_firing_alert_is_sent_once(looks) -> None:
     """A firing alert is not sent again before its end, unless it gets worse. Only an alert that was sent resolves."""
     firing = None
     for _, _, made in walked(looks):
@@ -47,7 +47,7 @@ def test_what_fires_is_told_once(looks) -> None:
 
 
 @given(LOOKS)
-def test_whoever_was_told_learns_of_the_end(looks) -> None:
+def test_whoever_got_an_alert_learns_of_the_end(looks) -> None:
     """After an observation without mute and finding, everybody who got an alert has got its end too."""
     notified = False
     for (found, _, muted), (_, _, made) in zip(looks, walked(looks), strict=True):
@@ -58,7 +58,7 @@ def test_whoever_was_told_learns_of_the_end(looks) -> None:
 
 
 @given(LOOKS)
-def test_whoever_may_be_told_knows_how_bad_it_is(looks) -> None:
+def test_an_alert_is_sent_with_its_severity(looks) -> None:
     """After an observation without mute, a firing alert has been sent with its current severity."""
     sent = None
     for (*_, muted), (_, _, made) in zip(looks, walked(looks), strict=True):
@@ -69,7 +69,7 @@ def test_whoever_may_be_told_knows_how_bad_it_is(looks) -> None:
 
 
 @given(LOOKS)
-def test_nothing_is_told_while_it_cools_down(looks) -> None:
+def test_nothing_is_sent_while_it_cools_down(looks) -> None:
     """An alert fires only after its finding has lasted long enough, and only after the cool-down of its last end."""
     ended = None
     for now, before, made in walked(looks):
@@ -82,7 +82,7 @@ def test_nothing_is_told_while_it_cools_down(looks) -> None:
 
 
 @given(st.lists(st.tuples(FOUND, st.integers(0, MINUTE), st.just(False)), max_size=300))
-def test_what_flaps_is_told_a_few_times_an_hour(looks) -> None:
+def test_a_flapping_alert_is_sent_a_few_times_an_hour(looks) -> None:
     """A flapping finding sends at most five notifications within a cool-down."""
     times = [now for now, _, made in walked(looks) if made.event]
     for first in times:
@@ -132,7 +132,7 @@ def test_what_is_pending_says_when_to_look_again(looks) -> None:
         assert step(made.alert, severity, made.due, POLICY).event == "firing"
 
 
-def test_what_is_muted_is_told_when_it_is_not_any_more() -> None:
+def test_a_muted_alert_is_sent_once_unmuted() -> None:
     """An alert that fired while muted is sent at the first observation after the mute, or never if it ends before."""
     (_, _, fired), (_, _, heard) = walked([("critical", 0, True), ("critical", MINUTE, False)])
     (_, _, muted), (_, _, over) = walked([("critical", 0, True), (None, MINUTE, False)])
@@ -141,7 +141,7 @@ def test_what_is_muted_is_told_when_it_is_not_any_more() -> None:
     assert (muted.alert.state, over.alert.state, over.event) == ("firing", "resolved", None)
 
 
-def test_what_got_worse_while_muted_is_told_when_it_is_not_any_more() -> None:
+def test_an_alert_that_got_worse_is_sent_once_unmuted() -> None:
     """An alert that got worse while muted is sent as worse after the mute, and its end is sent too."""
     looks = [("warning", 0, False), ("warning", 2 * MINUTE, False), ("critical", MINUTE, True)]
     *_, (_, _, worse), (_, _, heard), (_, _, again) = walked([*looks, *[("warning", 1, False)] * 2])
@@ -151,7 +151,7 @@ def test_what_got_worse_while_muted_is_told_when_it_is_not_any_more() -> None:
     assert (again.event, over.event) == (None, "resolved")
 
 
-def test_what_ended_while_muted_is_told_once_it_is_not_any_more() -> None:
+def test_an_end_is_sent_once_unmuted() -> None:
     """The end of an alert that was sent follows the mute, once. If the finding is back by then, it goes on firing."""
     looks = [("critical", 0, False), (None, MINUTE, True), (None, MINUTE, True)]
     *_, (_, ended, over), (_, _, again) = walked([*looks, *[(None, MINUTE, False)] * 2])

@@ -45,7 +45,7 @@ def test_a_message_names_all_that_matters() -> None:
     ]
 
 
-def test_the_end_and_what_is_worse_are_told_as_such() -> None:
+def test_ends_and_worse_alerts_are_labelled() -> None:
     """A message about the end has both times, and without a public URL it has the run's id."""
     over = replace(ALERT, state="resolved", resolved=ALERT.since + 600_000_000)
     end = message(SUBJECT, Found(title="gone"), over, "resolved", None)
@@ -75,7 +75,7 @@ def test_names_command_nobody(given: str, expected: str) -> None:
     assert "\n" not in message(subject, Found(title=given), ALERT, "firing", None).title
 
 
-def test_many_are_told_together() -> None:
+def test_many_alerts_are_sent_together() -> None:
     """A combined message has the number of held-back alerts and names the first ten."""
     summary = together([f"alert {number}" for number in range(13)], 5, URL)
 

@@ -47,7 +47,7 @@ def refusal(path: Path, **more: str) -> str:
     return line
 
 
-def test_a_file_says_who_is_told_of_what(tmp_path: Path) -> None:
+def test_a_file_says_which_target_gets_which_alert(tmp_path: Path) -> None:
     """A file defines targets with their lowest severity and projects, and may set only parts of the policy."""
     alerts = read(written(tmp_path / "alerts.toml", FILE))
     names = [
@@ -85,7 +85,7 @@ def test_a_file_says_who_is_told_of_what(tmp_path: Path) -> None:
         ("ampmon.example.org/team", "ampmon.example.org:page", "public_url must be the page's"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told(
+def test_what_is_wrong_with_a_file_is_reported(
     tmp_path: Path, changed: str, to: str, reason: str
 ) -> None:
     """An error is one line with the file, the place and the reason, without a password."""

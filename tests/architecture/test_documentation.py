@@ -237,7 +237,7 @@ def test_every_promise_is_held_by_tests() -> None:
     assert not_there(page) == []
 
 
-def test_every_case_of_attack_and_failure_is_told_once() -> None:
+def test_every_case_of_attack_and_failure_is_listed_once() -> None:
     """Every numbered case in docs/security.md names existing tests or says that it is not yet proven."""
     page = (ROOT / "docs" / "security.md").read_text()
     cases = re.findall(r"^\| (\d+) \| .* \|$", page, re.MULTILINE)

@@ -278,7 +278,7 @@ def test_the_page_of_platforms_has_each_stage() -> None:
     assert [(name, int(limit)) for name, limit in rows] == stages
 
 
-def test_what_is_missing_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_reported_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """`missing` names the packages that the stages need and that are not installed."""
     assert command.missing() == []
     monkeypatch.setattr(command, "NEEDED", {"torch": "torch", "no_such_module": "its-package"})

@@ -27,7 +27,7 @@ def test_kills_lose_and_double_nothing_and_a_lost_record_is_found(tmp_path: Path
     tally = one.run()
     assert (tally.count.lost, tally.count.doubled, tally.count.problems) == (0, 0, [])
     assert tally.fewest() >= KILLS
-    assert tally.count.told >= KILLS
+    assert tally.count.reported >= KILLS
 
     assert _spoiled(one, "lose an update").lost == 1
     assert _spoiled(one, "lose a loss").lost == 1

@@ -48,7 +48,7 @@ def test_a_year_adds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         (20, {"run_id": "another"}, "is not in the list"),
     ],
 )
-def test_what_does_not_add_up_is_told(
+def test_what_does_not_add_up_is_reported(
     tmp_path: Path, held: int, summary: dict[str, Any], problem: str | None
 ) -> None:
     """A missing row, a wrong total and an unlisted run are problems."""

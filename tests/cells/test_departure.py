@@ -50,7 +50,7 @@ def _cells(values: np.ndarray, every: int = 1) -> Cells:
 @pytest.mark.parametrize("kind", ["normal", "heavy", "passed on"])
 @pytest.mark.parametrize("n", [60, 250, 2000])
 @pytest.mark.parametrize("sigma", [0.001, SIGMA])
-def test_runs_that_differ_in_noise_alone_are_rarely_told_apart(
+def test_runs_that_differ_in_noise_alone_are_rarely_distinguished(
     kind: str, n: int, sigma: float
 ) -> None:
     """Of 40 pairs of runs that differ only in their seed, at most one departs."""

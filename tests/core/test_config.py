@@ -83,7 +83,7 @@ def test_everything_has_a_default() -> None:
     assert options.name
 
 
-def test_a_variable_that_nobody_reads_is_told_with_the_nearest() -> None:
+def test_a_variable_that_nobody_reads_is_reported_with_the_nearest() -> None:
     """Misspelt AMPMON_ variables are listed with the nearest known name; those that Kubernetes sets are ignored."""
     of_kubernetes = ("SERVICE_HOST", "SERVICE_PORT_HTTP", "PORT", "PORT_8267_TCP_ADDR")
     environment = {**ENVIRONMENT, **{f"AMPMON_{name}": "x" for name in of_kubernetes}, "PATH": "/"}

@@ -74,7 +74,7 @@ def test_skips_in_a_row_share_a_sync(syncs: list[int], monkeypatch: pytest.Monke
     assert 1 <= len(syncs) <= 3  # at the start and at the end
 
 
-def test_the_page_is_told_where_records_go(
+def test_the_page_shows_where_records_go(
     data_directory: Path, busy: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a network mount an event, not a warning, says that records go through memory, why, and what a kill loses."""
@@ -90,7 +90,7 @@ def test_the_page_is_told_where_records_go(
     assert 0 < event.detail["window_ms"] <= 1000
 
 
-def test_a_full_disk_is_warned_of_once_and_told_when_it_is_over(
+def test_a_full_disk_is_warned_of_once_and_reported_when_it_is_over(
     data_directory: Path, busy: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk causes one warning that says what to do; afterwards no record is missing and an event reports it."""

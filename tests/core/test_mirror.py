@@ -53,7 +53,7 @@ STEPS = st.sampled_from(["update", "overflow", "unknown", "touch", "rule", "read
 
 
 @given(st.lists(STEPS, max_size=60))
-def test_what_is_told_is_what_is_there(steps: list[str]) -> None:
+def test_what_is_reported_is_what_is_there(steps: list[str]) -> None:
     """Whatever happens in between, a known state is the scaler's own, and a new reading makes the state known again."""
     scaler, mirror = Scaler(), Mirror()
     reading = late = (0, scaler.state)

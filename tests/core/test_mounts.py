@@ -55,7 +55,7 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     assert network_file_system(tmp_path / "link" / "ampmon.db", listed) == "nfs"
 
 
-def test_where_nothing_is_told_nothing_is_refused(tmp_path: Path) -> None:
+def test_where_nothing_is_reported_nothing_is_refused(tmp_path: Path) -> None:
     """Without a list of mounts no path counts as shared; this machine's own list can be read if it has one."""
     assert network_file_system(tmp_path, tmp_path / "missing") is None
     assert not MOUNTS.exists() or network_file_system(Path("/proc")) is None

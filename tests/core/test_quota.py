@@ -186,7 +186,7 @@ def test_an_update_too_large_for_memory_is_kept_without_its_sample(
     assert (recorder.dropped, recorder.thinned, _count(recorded, "thinned")) == (0, 1, 1)
 
 
-def test_losses_are_told_while_they_happen(data_directory: Path) -> None:
+def test_losses_are_reported_while_they_happen(data_directory: Path) -> None:
     """Each `dropped` event counts only the records dropped since the last one."""
     recorder = Recorder(
         resolve(mode="offline", environment={"AMPMON_DIR": str(data_directory)}),

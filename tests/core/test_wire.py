@@ -100,7 +100,7 @@ def test_another_schema_version_says_whom_to_upgrade(version: int, side: str) ->
         decode_batch(body)
 
 
-def test_elements_of_a_parameter_are_counted_as_far_as_they_are_told() -> None:
+def test_elements_of_a_parameter_are_counted_as_far_as_they_are_known() -> None:
     """`numel` is the product of the sizes, 0 if one of them is 0; beyond `COUNT_MAX` it is some larger number."""
     sizes = {(): 1, (3, 0): 0, (2**53 - 1, 2**53 - 1, 0): 0, (7, 2, 3): 42}
     assert {shape: wire.Parameter("w", shape, "float16").numel for shape in sizes} == sizes

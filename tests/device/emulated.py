@@ -123,13 +123,13 @@ class Device:
 
     def waits(self) -> list[str]:
         """Return what the host waited for, or would have waited for."""
-        return self._told(0)
+        return self._lines(0)
 
     def violations(self) -> list[str]:
         """Return what was done during a capture that would have broken it."""
-        return self._told(1)
+        return self._lines(1)
 
-    def _told(self, violations: int) -> list[str]:
+    def _lines(self, violations: int) -> list[str]:
         text: bytes = self._library.emulated_lines(violations)
         return text.decode().splitlines()
 

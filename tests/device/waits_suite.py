@@ -52,7 +52,7 @@ def pinned_of(names: Iterable[str]) -> Counter[str]:
     )
 
 
-def test_what_a_profiler_saw_is_told_apart() -> None:
+def test_what_a_profiler_saw_is_distinguished() -> None:
     """Waits and allocations of pinned memory are counted by name; launches and asynchronous copies are not."""
     seen = ["cudaStreamSynchronize", "cuEventSynchronize", "cudaMemcpy", "cudaMemcpyAsync"]
     seen += ["cudaLaunchKernel", "Memcpy DtoH (Device -> Pageable)", "cudaStreamSynchronize"]

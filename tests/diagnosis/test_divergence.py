@@ -181,7 +181,7 @@ def test_a_calm_scale_is_no_cause(to: float, severity: str) -> None:
     assert "checkpoint saved before step 300" in finding.fix
 
 
-def test_skips_and_growths_beside_the_rise_are_told_with_their_layer() -> None:
+def test_skips_and_growths_beside_the_rise_are_reported_with_their_layer() -> None:
     """The finding names the skips near the rise with the change of scale, and a growth just before the rise."""
     run = trained(lambda step, scale: step in {290, 292}, 500)
     assert "2 steps were skipped there, the first at step 290" in diverged(run).explanation

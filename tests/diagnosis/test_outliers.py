@@ -147,7 +147,9 @@ def test_skips_beside_one_with_an_outlier_loss_do_not_count_for_certain():
 @pytest.mark.parametrize(
     ("first", "ratio", "of_the_burst"), [(80, 8e5, True), (80, None, False), (120, 8e5, False)]
 )
-def test_what_a_burst_of_outliers_leaves_behind_is_not_told_apart(rule, first, ratio, of_the_burst):
+def test_what_a_burst_of_outliers_leaves_behind_is_not_distinguished(
+    rule, first, ratio, of_the_burst
+):
     """A divergence or low scale that a burst of outliers caused is not a finding of its own."""
     burst = Finding(
         rule="consecutive_skips",
@@ -282,7 +284,7 @@ def tried_and_spiked() -> ScalerCase:
     return replace(run, skips=tuple(skip(each.step, culprits=2) for each in run.skips))
 
 
-def test_later_tries_and_outliers_are_told_apart_and_cured_by_one_code():
+def test_later_tries_and_outliers_are_distinguished_and_cured_by_one_code():
     """Outliers in the loss beside growth skips are one finding, with a limit and a larger interval but no sampling."""
     run = tried_and_spiked()
     heavy = losses(1000, heavy=lambda step: step % 41 == 40, together=1)
@@ -308,7 +310,7 @@ def test_a_fix_for_two_causes_makes_one_scaler():
     assert "activations=1" in fix
 
 
-def test_a_layer_that_overflows_first_is_told():
+def test_a_layer_that_overflows_first_is_reported():
     """The finding names the parameter that overflowed first most often, or says that every parameter overflowed."""
     run = outliers(cause="inf")
     assert "Every parameter overflowed in 5 of 5" in skip_rate(run).explanation

@@ -140,7 +140,7 @@ def test_only_lints_that_stop_a_run_stop_it():
     )
 
 
-def test_of_two_lints_the_first_told_is_the_cause():
+def test_of_two_lints_the_first_reported_is_the_cause():
     """Of lints of equal severity, the one reported first comes first."""
     words = {"severity": "critical", "title": "", "explanation": "", "fix": "", "parameters": []}
     events = [event("lint", rule=rule, **words) for rule in ("fused_sgd", "poisoned_state")]

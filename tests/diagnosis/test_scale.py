@@ -257,7 +257,7 @@ def test_a_growth_tracker_past_its_interval_is_stuck_for_good(tracker, said):
     assert all(("_growth_tracker" in each.fix) == (tracker >= 200) for each in findings)
 
 
-def test_a_tracker_past_its_interval_is_told_however_coarse_the_cells():
+def test_a_tracker_past_its_interval_is_reported_however_coarse_the_cells():
     """A growth tracker beyond the interval is found even if the newest cell also contains a growth."""
     run = trained(lambda step, scale: False, 1000, policy=ScalePolicy(growth_interval=500))
     past = replace(run, policy=ScalePolicy(growth_interval=200), growth_tracker=499)

@@ -138,7 +138,7 @@ def test_nan_for_ever_stops_the_run_and_explains_its_skips():
     assert (finding.rule, finding.stop) == ("nan_not_overflow", True)
 
 
-def _told(run, **fields):
+def _with_skips(run, **fields):
     """The same run with these fields changed in each skip."""
     return replace(run, skips=tuple(replace(row, **fields) for row in run.skips))
 
@@ -148,7 +148,7 @@ def test_nan_of_a_finite_loss_is_an_overflow():
     run = trained(lambda step, scale: step % 90 == 89, 500, cause="nan", policy=NEVER)
     assert found(run)[0].rule == "nan_not_overflow"
     for loss in ("finite", "overflowed"):
-        (finding,) = found(_told(run, loss=loss, origin="backward"))
+        (finding,) = found(_with_skips(run, loss=loss, origin="backward"))
         assert (finding.rule, finding.severity) == ("skip_rate", "notice")
         assert "at a steady scale, every 90 steps" in finding.title
 
@@ -178,7 +178,7 @@ def test_nan_of_a_finite_loss_that_nothing_enlarges_is_no_overflow():
 )
 def test_a_loss_that_is_not_finite_is_beyond_any_scale(cause, origin, why, fix):
     """Skips with a non-finite loss are `nan_not_overflow` for any cause, and the origin seen at one skip names all."""
-    run = _told(trained(_spikes(100), 600, cause=cause, policy=NEVER), loss="not_finite")
+    run = _with_skips(trained(_spikes(100), 600, cause=cause, policy=NEVER), loss="not_finite")
     last, *before = run.skips
     (finding,) = found(replace(run, skips=(replace(last, origin=origin), *before)))
     assert (finding.rule, finding.severity) == ("nan_not_overflow", "warning")
@@ -190,7 +190,9 @@ def test_a_loss_that_is_not_finite_is_beyond_any_scale(cause, origin, why, fix):
 @pytest.mark.parametrize(("scale", "rule"), [(0.5, "nan_not_overflow"), (None, "skip_rate")])
 def test_a_scale_that_is_not_finite_does_not_count_as_a_small_one(scale, rule):
     """NaN at a finite loss is no overflow at a scale of at most 1, which inf and NaN, stored as null, are not."""
-    run = _told(trained(_spikes(50), 600, cause="nan", policy=NEVER), loss="finite", scale=scale)
+    run = _with_skips(
+        trained(_spikes(50), 600, cause="nan", policy=NEVER), loss="finite", scale=scale
+    )
     assert [each.rule for each in found(run)] == [rule]
 
 
@@ -223,7 +225,7 @@ def test_nan_of_an_ordinary_loss_far_below_a_scale_that_fits_is_no_overflow(
 
 def test_skips_that_were_not_watched_count_as_those_that_were():
     """One skip with a known module gives the origin of every skip with a non-finite loss."""
-    run = _told(trained(_spikes(100), 600, cause="nan", policy=NEVER), loss="not_finite")
+    run = _with_skips(trained(_spikes(100), 600, cause="nan", policy=NEVER), loss="not_finite")
     last, *before = run.skips
     seen = replace(last, origin="forward", origin_module="norm")
     finding = found(replace(run, skips=(seen, *before)))[0]
@@ -236,8 +238,8 @@ def test_skips_that_were_not_watched_count_as_those_that_were():
 def test_the_rank_whose_loss_was_not_finite_tells_where_it_began():
     """The rank with the non-finite loss gives the origin, although the other ranks' losses are finite."""
     run = trained(_spikes(100), 600, cause="nan", policy=NEVER)
-    others = _told(run, loss="finite", origin="backward").skips
-    own = _told(run, loss="not_finite", origin="input", rank=1).skips
+    others = _with_skips(run, loss="finite", origin="backward").skips
+    own = _with_skips(run, loss="not_finite", origin="input", rank=1).skips
     finding = found(replace(run, skips=(*others, *own)))[0]
     assert finding.title.startswith("5 steps were skipped because the model's input was not")
 

@@ -160,7 +160,7 @@ def test_a_growth_interval_of_0_never_grows():
     assert "growth_interval=250" in finding.fix
 
 
-def test_a_scale_set_by_hand_is_not_told_to_grow():
+def test_a_scale_set_by_hand_is_not_advised_to_grow():
     """The fix for underflow at a static scale is a larger init_scale and update() without new_scale."""
     n = 300
     same = np.full(n, 8.0)
@@ -408,7 +408,7 @@ def _measured(**detail):
     return finding
 
 
-def test_a_measured_error_is_told_of_the_layer_that_is_named():
+def test_a_measured_error_is_stated_of_the_layer_that_is_named():
     """The finding has the measured errors of its module and of all; a failed or invalid measurement has none."""
     errors = {"error": 0.031, "modules": {"b": 0.5, "a": 0.123, "c": None}}
     named = _measured(**errors)

@@ -113,7 +113,7 @@ def test_the_same_step_stands_at_the_same_place_in_every_chart(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", BY_STEP)
-def test_a_zoom_is_told_from_the_next(name: str) -> None:
+def test_a_zoom_is_distinguished_from_the_next(name: str) -> None:
     """`uirevision` stays the same when a view is refreshed, and changes with the view."""
     at = made.gradients([3], made.totals(made.histograms([{0: 1}]), [0]))
     before, after = (

@@ -37,7 +37,7 @@ def test_both_scales_are_drawn_with_a_band() -> None:
     assert would["text"][0] == "2\u202f048 = 2¹¹"
 
 
-def test_the_words_are_as_they_are_told() -> None:
+def test_the_words_are_as_expected() -> None:
     """The chart's meta has the replayed steps, the form, the result and the code."""
     assert simulated(_source(), View())["layout"]["meta"] == {
         "title": simulated.title,

@@ -72,7 +72,7 @@ def test_memory_is_drawn_where_the_device_tells_it() -> None:
     assert "At most 2\u202fGB of device memory." in figure["layout"]["meta"]["caption"]
 
 
-def test_where_each_update_is_drawn_alone_the_middle_is_told() -> None:
+def test_where_each_update_is_drawn_alone_the_middle_is_reported() -> None:
     """The median and the 95th percentile are given only if every update is drawn alone."""
     caption, of_columns = (
         timing(_source([each / 1000 for each in range(1, n + 1)], [-1] * n), View(width=100))

@@ -68,7 +68,7 @@ def test_what_comes_back_is_no_more_than_was_zero() -> None:
     assert _at(figure, "subnormal", 12) == pytest.approx(np.log10(0.003), abs=1e-4)
 
 
-def test_the_whole_chart_is_as_it_is_told() -> None:
+def test_the_whole_chart_is_as_expected() -> None:
     """The chart marks the newest sample's scale, the limit and the chosen scale, and gives the chosen one's code."""
     figure = whatif(_source(level=4), View())
     layout = figure["layout"]
@@ -127,7 +127,7 @@ def test_without_a_choice_the_recommended_scale_is_shown() -> None:
     assert "2.0**12" in other["code"]
 
 
-def test_another_format_is_told_beside_fp16() -> None:
+def test_another_format_is_stated_beside_fp16() -> None:
     """bf16 has no limit mark and its own code. E4M3 has no code, and its sentence also gives fp16's result there."""
     bf16, e4m3 = (whatif(_source(format=name), View())["layout"] for name in ("bf16", "e4m3"))
     assert bf16["meta"]["code"].startswith("with torch.autocast(device_type, dtype=torch.bfloat16)")

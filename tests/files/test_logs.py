@@ -58,7 +58,7 @@ def test_nine_of_ten_known_faults_are_named(store: Store, tmp_path: Path) -> Non
     assert len(wrong) <= 10 - BAR, verdicts
 
 
-def test_healthy_logs_are_told_no_fault(store: Store, tmp_path: Path) -> None:
+def test_healthy_logs_have_no_fault(store: Store, tmp_path: Path) -> None:
     """Logs of healthy trainings yield no finding above a notice."""
     for name, lines in HEALTHY.items():
         found = rules(store, stored(store, tmp_path / "train.log", lines))

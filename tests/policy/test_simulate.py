@@ -78,7 +78,7 @@ def test_a_setting_that_changed_is_compared_with_the_run() -> None:
     assert f"instead of {was.skips.low}." in sentence(was, would)
 
 
-def test_the_path_of_the_scale_is_told_at_places() -> None:
+def test_the_path_of_the_scale_is_reported_at_places() -> None:
     """The path equals the recorded scales under the run's own policy, and is constant for a fixed scale."""
     updates = record(3000, _noisy, growth_interval=50)
     run = history(updates, growth_interval=50)

@@ -97,12 +97,12 @@ def test_what_other_updates_cost_leaves_less_room() -> None:
 
 
 @pytest.mark.parametrize(("cost", "exceeded"), [(1200.0, False), (1400.0, True), (1e6, True)])
-def test_a_budget_that_cannot_be_kept_is_told(cost: float, exceeded: bool) -> None:
+def test_a_budget_that_cannot_be_kept_is_reported(cost: float, exceeded: bool) -> None:
     """`exceeded` is set if even one sample in 128 updates costs more than the share."""
     assert settled(cost, 1000.0).exceeded is exceeded
 
 
-def test_a_scale_that_moves_at_every_update_is_told() -> None:
+def test_a_scale_that_moves_at_every_update_is_reported() -> None:
     """If the scale moves at every update, each is sampled and `exceeded` is set; both end with the moves."""
     budget = Budget("auto", 0.01)
     every = range(300)

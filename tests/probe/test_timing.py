@@ -45,7 +45,7 @@ def work(timer: DeviceTimer, device: Device, took: float, **kind: Baseline) -> l
     return spans
 
 
-def test_time_is_told_when_it_is_known(timer: DeviceTimer, device: Device) -> None:
+def test_time_is_stated_when_it_is_known(timer: DeviceTimer, device: Device) -> None:
     """An update's time is returned once, in order, after the device has passed both of its events."""
     device.done = -1.0
     timer.submit(work(timer, device, 2.0), sampled=True)

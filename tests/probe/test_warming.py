@@ -50,7 +50,7 @@ def test_a_job_is_no_daemons_whoever_asks() -> None:
     assert ran == [False]
 
 
-def test_a_job_that_fails_is_told_of_and_tried_again() -> None:
+def test_a_job_that_fails_is_reported_and_tried_again() -> None:
     """A failed job raises once, with its error as the cause; the next request runs it again, and other jobs run."""
     warmer = BackgroundJobs[bool]()
     results = iter([FileNotFoundError("no compiler"), True])

@@ -200,7 +200,7 @@ def test_kernels_go_on_after_memory_was_short(error: Exception) -> None:
     assert arguments[0][0].tolist() == [0.5] * 3
 
 
-def test_autograd_is_told_what_torch_tells_it() -> None:
+def test_autograd_gets_what_torch_gives_it() -> None:
     """A gradient has the same autograd version after the kernel unscales it as after torch does."""
     versions = []
     for scaler in (torch.amp.GradScaler("cpu"), ampmon.GradScaler("cpu")):

@@ -292,7 +292,7 @@ def test_other_dtypes_are_looked_at_forward_only(dtype: torch.dtype, data_direct
     assert all(0 < largest < 100 for largest in activations.forward)
 
 
-def test_an_overflow_in_forward_is_told_from_one_in_backward(data_directory: Path) -> None:
+def test_an_overflow_in_forward_is_distinguished_from_one_in_backward(data_directory: Path) -> None:
     """An overflow in forward shows as an infinite output; after one in backward all outputs are finite."""
     exploding = layers()
     with torch.no_grad():
@@ -463,7 +463,7 @@ def test_lazy_parameters_are_no_error(data_directory: Path) -> None:
     assert seen(data_directory)
 
 
-def test_models_are_told_apart_and_wrappers_are_not_named(data_directory: Path) -> None:
+def test_models_are_distinguished_and_wrappers_are_not_named(data_directory: Path) -> None:
     """Modules in a mapping are named by its keys, those in a wrapper by their own names, and a model by its class."""
     torch.manual_seed(0)
     models = {"generator": nn.DataParallel(layers()), "critic": nn.Linear(8, 4)}

@@ -130,7 +130,7 @@ def test_a_budget_that_can_be_kept_is_kept(data_directory: Path, loop: Loop) -> 
     assert (last.interval, last.over_budget) == (monitor.interval, False)
 
 
-def test_a_scale_that_grows_at_every_update_is_told(data_directory: Path, loop: Loop) -> None:
+def test_a_scale_that_grows_at_every_update_is_reported(data_directory: Path, loop: Loop) -> None:
     """With growth_interval=1 each update has its sample, and the budget is reported as exceeded."""
     loop.sample_ms = 1.0
     more = {"init_scale": 2.0**-40, "growth_interval": 1}
@@ -151,7 +151,7 @@ def test_a_fixed_interval_has_no_budget(data_directory: Path) -> None:
 
 
 @pytest.mark.gpu
-def test_device_time_is_told_without_waiting() -> None:
+def test_device_time_is_reported_without_waiting() -> None:
     """On a GPU events time the samples, and torch's own unscaling in updates that are not sampled."""
     pytest.importorskip("triton")
     train(5, config=ampmon.Config(every=1), device="cuda")

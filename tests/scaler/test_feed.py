@@ -19,7 +19,7 @@ from probe.test_no_sync import NoSync
 from recording import recording, recordings
 
 
-def test_updates_are_recorded_as_they_are_told(data_directory: Path) -> None:
+def test_updates_are_recorded_as_they_are_given(data_directory: Path) -> None:
     """Scale, skips and events are recorded, with the policy in the header and loss values beside them."""
     policy = ampmon.Policy(scaler="mine.Scaler", init_scale=8.0, growth_interval=2, hysteresis=2)
     feed = ampmon.stream("mine", policy=policy)

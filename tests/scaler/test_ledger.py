@@ -205,7 +205,7 @@ def test_why_the_scale_moved(data_directory: Path) -> None:
     assert [update.growth_tracker for update in updates] == [1, 0, 1, 0, 0]
 
 
-def test_a_dead_scale_is_told_from_any_other(data_directory: Path) -> None:
+def test_a_dead_scale_is_distinguished_from_any_other(data_directory: Path) -> None:
     """F4: from 65536 the 144th skip in a row ends at 2^-128 and is `dead`, like all later updates, even at scale 0."""
     model = torch.nn.Linear(4, 4, bias=False)
     optimizer = SGD(model.parameters(), lr=0.1)
@@ -397,7 +397,7 @@ def test_what_else_a_state_holds_is_no_matter(data_directory: Path) -> None:
     assert recorded.events("error") == []
 
 
-def test_rules_that_are_set_anew_are_told(data_directory: Path) -> None:
+def test_rules_that_are_set_anew_are_reported(data_directory: Path) -> None:
     """Rules that setters or a loaded state change during training are in the header soon after."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.1)

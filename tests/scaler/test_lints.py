@@ -73,7 +73,7 @@ class Loop:
 
 
 @pytest.mark.parametrize("to_none", [True, False])
-def test_a_right_loop_is_told_nothing(data_directory: Path, to_none: bool) -> None:
+def test_a_right_loop_gets_no_lint(data_directory: Path, to_none: bool) -> None:
     """Accumulation, clipping of unscaled gradients, a scheduler that waits for skips, and overflows get no lint."""
     loop = Loop(SGD, momentum=0.9)
     scheduler = LambdaLR(loop.optimizer, lambda update: 0.99**update)
@@ -173,7 +173,7 @@ def test_fp16_with_a_disabled_scaler(data_directory: Path) -> None:
 @SEES_PRECISION
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the scaler is enabled where there is CUDA")
 @pytest.mark.filterwarnings("ignore:torch.cuda.amp.GradScaler is enabled")
-def test_a_scaler_for_cuda_on_a_cpu_is_told_one_thing() -> None:
+def test_a_scaler_for_cuda_on_a_cpu_gets_one_lint() -> None:
     """A scaler that torch disabled for lack of CUDA gets one line of advice: the device."""
     loop = Loop()
     scaler = ampmon.GradScaler()

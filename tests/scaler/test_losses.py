@@ -85,7 +85,7 @@ GIVEN = [
 @pytest.mark.parametrize("holds", [False, True])
 @pytest.mark.parametrize("steady", [False, True])
 @pytest.mark.parametrize(("losses", "state"), GIVEN)
-def test_the_losses_of_a_skip_are_told(
+def test_the_losses_of_a_skip_are_reported(
     data_directory: Path, losses: list[float], state: str, *, steady: bool, holds: bool, fused: bool
 ) -> None:
     """All losses given to `scale()` in an update count, in either gear and for a fused optimizer too."""
@@ -115,7 +115,7 @@ def test_the_losses_of_a_skip_are_told(
         (Named(tensor(math.nan)), "not_finite"),
     ],
 )
-def test_any_kind_of_loss_is_told(data_directory: Path, given: Any, state: str | None) -> None:
+def test_any_kind_of_loss_is_reported(data_directory: Path, given: Any, state: str | None) -> None:
     """Lists, vectors and other dtypes have a state; beside a loss too large to keep, only non-finite losses show."""
     Loop().update(given)
     assert recorded_losses(data_directory) == [state]

@@ -149,7 +149,7 @@ def test_a_graph_from_before_the_measurement_can_be_passed_backward(data_directo
     assert len(measured(data_directory)) == 1
 
 
-def test_what_cannot_be_measured_is_told_and_harms_nothing(data_directory: Path) -> None:
+def test_what_cannot_be_measured_is_reported_and_harms_nothing(data_directory: Path) -> None:
     """An error of the loss, an overflow in fp16 and NaN in fp32 are recorded in the event, and training goes on."""
     scaler = ampmon.GradScaler(PLACE, init_scale=SCALE, growth_interval=2, monitor=ALWAYS)
     model, given = network(), batch()
@@ -206,7 +206,7 @@ def test_it_rests_an_hour_and_keeps_within_the_budget(data_directory: Path) -> N
     assert len(measured(data_directory)) == 3
 
 
-def test_each_run_is_told_that_it_can_be_measured(data_directory: Path) -> None:
+def test_each_run_records_that_it_can_be_measured(data_directory: Path) -> None:
     """The event is in the run that the script began with, and in the one that a second `init` starts."""
     scaler, model, given = ampmon.GradScaler(PLACE), network(), batch(8)
     ampmon.measure_on_request(scaler, model, given, loss_of)

@@ -139,7 +139,7 @@ print(0)
     ]
 
 
-def test_two_models_are_told_apart_and_two_names_are_none(data_directory: Path) -> None:
+def test_two_models_are_distinguished_and_two_names_are_none(data_directory: Path) -> None:
     """If two models are trained, names begin with the model's class; a parameter of both has no name."""
     ran("""
 model, other = Net(), torch.nn.Linear(4, 1)

@@ -129,7 +129,7 @@ def lints_by_scaler(directory: Path) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("loop", RIGHT)
-def test_each_wrong_order_is_told_or_harmless(data_directory: Path, loop: str) -> None:
+def test_each_wrong_order_gets_a_lint_or_is_harmless(data_directory: Path, loop: str) -> None:
     """A wrong order gets a lint or torch's exception, or makes bit for bit the weights of a right order.
 
     Every fifth wrong order of each loop is tried; `make test-campaigns` tries all.
@@ -151,7 +151,7 @@ def check_wrong_orders(data_directory: Path, loop: str, every: int) -> None:
     assert [order for order in unnoticed if CLIPPED_TWICE not in order] == []
 
 
-def test_no_right_order_is_told(data_directory: Path) -> None:
+def test_no_right_order_gets_a_lint(data_directory: Path) -> None:
     """Plain, clipped, accumulated and cleared loops, with one optimizer or two, get no lint."""
     for name, order in RIGHT.items():
         Training(functools.partial(ampmon.GradScaler, name=name)).train(order)
@@ -468,7 +468,7 @@ def test_an_attack_on_the_inputs_before_the_step_is_right(
 
 
 @pytest.mark.parametrize("kept", [None, "state", "scale", "optimizer"])
-def test_a_scaler_made_for_each_epoch_is_told(data_directory: Path, kept: str | None) -> None:
+def test_a_scaler_made_for_each_epoch_is_reported(data_directory: Path, kept: str | None) -> None:
     """The third new scaler of an optimizer gets one lint, unless it inherits state or scale or the optimizer is new."""
     model, optimizer, scaler = small(name="scaler 0")
     for epoch in range(5):

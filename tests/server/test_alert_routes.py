@@ -77,7 +77,7 @@ def test_a_run_tells_how_its_alerts_stand(client: TestClient, store: Store) -> N
     assert after["version"] == before["version"] + 1
 
 
-def test_what_got_worse_while_muted_was_told_before(client: TestClient, store: Store) -> None:
+def test_what_got_worse_while_muted_was_sent_before(client: TestClient, store: Store) -> None:
     """An alert that worsens while muted keeps its time and deliveries. Once unmuted, it queues a new message."""
     run_id = alarmed(store, severity="warning")
     path = f"/api/v1/runs/{run_id}"

@@ -75,7 +75,7 @@ def states(store: Store, run_id: UUID) -> dict[str, str]:
 
 
 @pytest.mark.storage
-def test_what_is_found_is_stored_with_what_is_to_be_told(store: Store) -> None:
+def test_findings_are_stored_with_the_alerts_to_send(store: Store) -> None:
     """A critical finding fires at once and queues one message per target. Repeating it changes nothing."""
     run_id = trained(store)
     first = store.keep(run_id, found("critical"), TO)
@@ -89,7 +89,7 @@ def test_what_is_found_is_stored_with_what_is_to_be_told(store: Store) -> None:
     assert store.messages_due() == {"own", "bad"}
 
 
-def test_what_ends_is_told_and_what_is_not_wanted_is_no_alert(store: Store) -> None:
+def test_ends_are_sent_and_unwanted_findings_are_no_alerts(store: Store) -> None:
     """The end of an alert goes to the same targets. A notice, or a finding no target wants, makes no alert."""
     run_id, other = trained(store), trained(store, project="text")
     store.keep(run_id, found("critical"), TO)
@@ -174,7 +174,7 @@ def test_a_run_that_ended_ends_its_alerts(store: Store) -> None:
 
 
 @pytest.mark.storage
-def test_a_deleted_run_is_told_of_no_more(store: Store) -> None:
+def test_a_deleted_run_sends_no_alerts(store: Store) -> None:
     """Deleting a run removes its messages, mutes and findings at once. Clearing it removes its alerts."""
     run_id = trained(store)
     store.mute(Mute(run_id, None, "silent", None), "ada")
@@ -282,7 +282,7 @@ def test_what_was_sent_is_done_with(store: Store) -> None:
 
 
 @pytest.mark.storage
-def test_a_storm_is_held_back_and_told_in_one(store: Store) -> None:
+def test_a_storm_is_held_back_and_sent_as_one_message(store: Store) -> None:
     """At most the hourly number of messages is sent. The rest follow as one message that lists them."""
     for number in range(7):
         store.keep(trained(store), found("critical", title=f"bad {number}"), alerts_to(OWN))
@@ -419,7 +419,7 @@ def test_what_is_muted_is_not_sent_from_the_queue(store: Store, queued: str) -> 
 
 
 @pytest.mark.storage
-def test_what_ended_while_muted_is_not_told_as_firing(store: Store) -> None:
+def test_what_ended_while_muted_is_not_sent_as_firing(store: Store) -> None:
     """A message that waits when its alert ends under a mute is never sent. The end is sent after the mute."""
     run_id = trained(store)
     store.keep(run_id, found("critical"), alerts_to(OWN))
@@ -439,7 +439,7 @@ def test_what_ended_while_muted_is_not_told_as_firing(store: Store) -> None:
     )
 
 
-def test_what_returned_while_muted_is_told_if_nobody_knew(store: Store) -> None:
+def test_what_returned_while_muted_is_sent_if_nobody_knew(store: Store) -> None:
     """An alert that ended and returned under a mute is sent after it only to a target that missed it before."""
     knows, missed = trained(store), trained(store)
     store.keep(knows, found("critical"), alerts_to(OWN))

@@ -210,7 +210,7 @@ def test_no_other_token_opens(app: FastAPI) -> None:
             assert status == 401, (path, value)
 
 
-def test_a_browser_is_told_in_words(stranger: TestClient) -> None:
+def test_a_browser_gets_words(stranger: TestClient) -> None:
     """A navigation without a cookie or with a used link gets a self-contained page with the reason and what to do."""
     for path, why in (("/", "Sign in to ampmon"), ("/login?code=used", "was used or has")):
         answer = stranger.get(path, headers={"Accept": "text/html"})

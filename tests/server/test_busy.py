@@ -84,7 +84,7 @@ def test_a_locked_file_is_a_503(
     assert [run["updates"] for run in client.get("/api/v1/runs").json()["runs"]] == [5, 5, 5]
 
 
-def test_a_write_that_failed_is_told_for_a_while() -> None:
+def test_a_write_that_failed_is_reported_for_a_while() -> None:
     """A failed write counts as failed for a minute, or until a write succeeds."""
     clock = ManualClock()
     last = LastWrite(clock)

@@ -48,7 +48,9 @@ def pair(client: TestClient) -> list[str]:
     ]
 
 
-def test_what_differs_is_told_apart_from_what_does_not(client: TestClient, pair: list[str]) -> None:
+def test_what_differs_is_distinguished_from_what_does_not(
+    client: TestClient, pair: list[str]
+) -> None:
     """Each line has a value per run in the requested order, None for a deleted run, and says whether values differ."""
     gone = str(uuid4())
     answer = client.get(f"/api/v1/compare?runs={','.join([*pair, gone])}").json()
@@ -82,7 +84,7 @@ def test_the_arguments_of_a_scaler_are_compared_one_by_one(client: TestClient) -
     assert made["scaler.arguments.growth_interval"] == ["500"]
 
 
-def test_numbers_that_are_not_finite_are_told_apart_from_none(client: TestClient) -> None:
+def test_numbers_that_are_not_finite_are_distinguished_from_none(client: TestClient) -> None:
     """NaN and infinite values are named, and values never logged show a dash."""
     lost, other = Trainer(name="lost"), Trainer(name="other")
     records = [
@@ -100,7 +102,7 @@ def test_numbers_that_are_not_finite_are_told_apart_from_none(client: TestClient
     assert came["loss (min)"] == ["0.25", "–"]
 
 
-def test_what_was_logged_is_told_of_the_rank_that_is_drawn(client: TestClient) -> None:
+def test_logged_values_are_shown_of_the_rank_that_is_drawn(client: TestClient) -> None:
     """Logged values come from the lowest rank, whichever reports first."""
     run_id = uuid4()
     for rank, loss in ((2, 0.75), (1, 0.5), (0, 0.25)):

@@ -222,7 +222,7 @@ def test_the_command_names_what_it_could_not_prune(
     assert pruned(settings) == {BEFORE, AFTER}
 
 
-def test_what_nobody_foresaw_is_told_and_pruning_goes_on(
+def test_what_nobody_foresaw_is_reported_and_pruning_goes_on(
     settings: Settings,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,

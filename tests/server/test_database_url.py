@@ -86,7 +86,7 @@ def test_a_database_that_is_missing_is_named(postgres: Postgres, tmp_path: Path)
     assert "createuser nobody" in refusal(postgres.url(user="nobody"), tmp_path)
 
 
-def test_a_user_who_may_not_is_told_what_to_ask_for(
+def test_a_user_without_the_right_learns_what_to_ask_for(
     postgres: Postgres, tmp_path: Path, empty_database: str
 ) -> None:
     """For a wrong password or missing rights, the error says how to fix it."""

@@ -20,7 +20,7 @@ from recording import recording
 
 
 @pytest.mark.storage
-def test_a_sick_run_is_told_what_is_wrong_with_it(client: TestClient, send) -> None:
+def test_a_diagnosis_says_what_is_wrong_with_a_sick_run(client: TestClient, send) -> None:
     """A run's diagnosis has its worst finding as the verdict, with a fix. An unchanged one gives 304."""
     trainer = Trainer()
     send(trainer.batch(trainer.updates(1000, skipped=range(100, 1000, 15))))
@@ -55,7 +55,7 @@ def test_an_answer_is_compressed_as_its_reader_takes_it(client: TestClient, send
 
 
 @pytest.mark.storage
-def test_a_healthy_run_is_told_so(client: TestClient, send) -> None:
+def test_a_healthy_run_is_called_healthy(client: TestClient, send) -> None:
     """A run without findings is healthy, and an unknown run gives 404."""
     trainer = Trainer()
     send(trainer.batch([*trainer.updates(100), trainer.event("finish")]))
@@ -65,7 +65,7 @@ def test_a_healthy_run_is_told_so(client: TestClient, send) -> None:
 
 
 @pytest.mark.storage
-def test_a_trainer_is_told_of_a_request_until_it_has_measured(client: TestClient, send) -> None:
+def test_a_trainer_gets_a_request_until_it_has_measured(client: TestClient, send) -> None:
     """If the trainer allows it, a requested measurement is in acknowledgements until measured or restarted."""
     trainer = Trainer()
     path = f"/api/v1/runs/{trainer.run_id}"

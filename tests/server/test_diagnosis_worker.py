@@ -106,7 +106,7 @@ def test_a_rule_that_raises_does_no_harm(
 
 
 @pytest.mark.rare
-def test_a_real_sick_training_is_told_of_while_it_runs(server: Server) -> None:
+def test_a_real_sick_training_is_reported_while_it_runs(server: Server) -> None:
     """A real training with skips has a verdict before it ends."""
     with RealTrainer() as trainer:
         trainer.train(500)

@@ -137,7 +137,7 @@ def test_a_healthy_run_is_said_to_be_healthy(ward: Ward) -> None:
     assert "tests, finished, 120 updates" in done.out
 
 
-def test_each_finding_is_told_with_its_reason_and_its_fix(ward: Ward) -> None:
+def test_each_finding_is_shown_with_its_reason_and_its_fix(ward: Ward) -> None:
     """Each finding shows severity, title, explanation, fix and links. The exit code is the worst severity's."""
     [run_id] = ward.runs["sick"]
     answer = json.loads(ward.get(f"/runs/{run_id}/diagnosis"))
@@ -162,7 +162,7 @@ def test_it_fits_a_terminal_of_80_columns(ward: Ward) -> None:
     assert [each for each in lines if each != each.rstrip()] == []
 
 
-def test_a_replay_is_told_as_a_table(ward: Ward) -> None:
+def test_a_replay_is_shown_as_a_table(ward: Ward) -> None:
     """A setting prints a table of recorded and simulated skips and the recommendation, in 80 columns."""
     [run_id] = ward.runs["healthy"]
     answer = json.loads(ward.get(f"/runs/{run_id}/simulate?init_scale=512&policy=torch"))
@@ -416,7 +416,7 @@ def test_what_was_not_judged_is_not_said_to_be_healthy(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("status", ["running", "silent", "finished", "crashed"])
-def test_only_who_trains_on_is_told_to_stop(
+def test_only_a_run_that_trains_on_is_asked_to_stop(
     status: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The advice to stop is given only while the run is running or silent."""

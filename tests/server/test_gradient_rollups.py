@@ -240,7 +240,7 @@ def test_a_rank_whose_names_were_deleted_is_stored_before_its_first_shard(store:
     assert store.parameter_series(run_id, stream=0).cells["first"].tolist() == [0]
 
 
-def test_a_rank_that_was_not_told_of_others_is_not_alone(store: Store) -> None:
+def test_a_rank_without_news_of_others_is_not_alone(store: Store) -> None:
     """Shards of all known ranks are summed, even if the lowest rank reports a world size of one."""
     run_id = uuid4()
     ranks = [Trainer(run_id, rank, layout="sharded", world_size=rank + 1) for rank in (0, 1)]

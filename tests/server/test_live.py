@@ -18,7 +18,7 @@ from serving import Server
 from waiting import DEADLINE_S
 
 
-def test_many_advances_are_told_as_one() -> None:
+def test_many_advances_are_sent_as_one() -> None:
     """Many advances of a run between two reads arrive as one, the newest."""
     bus, run = Bus(), uuid4()
     published = [Advance(run, version, version) for version in range(1, 1001)]

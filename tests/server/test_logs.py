@@ -136,7 +136,7 @@ def test_the_id_is_in_every_thread(
     assert logs.REQUEST.get() is None
 
 
-def test_a_failure_is_told_once_with_its_cause(
+def test_a_failure_is_reported_once_with_its_cause(
     app: FastAPI,
     client: TestClient,
     monkeypatch: pytest.MonkeyPatch,

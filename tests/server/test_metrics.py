@@ -344,7 +344,7 @@ def test_only_a_file_has_a_size(client: TestClient, database: str | None) -> Non
     assert value(counted, "ready_check_seconds") > 0
 
 
-def test_what_the_follower_cannot_read_is_told(client: TestClient, app: FastAPI) -> None:
+def test_what_the_follower_cannot_read_is_reported(client: TestClient, app: FastAPI) -> None:
     """If changes of other processes cannot be read, the bus is not ready. The answer hides the cause."""
 
     class Deaf:
@@ -364,7 +364,7 @@ def test_what_the_follower_cannot_read_is_told(client: TestClient, app: FastAPI)
 
 
 @pytest.mark.parametrize("what", ["database", "schema"])
-def test_what_is_not_ready_is_told(client: TestClient, app: FastAPI, what: str) -> None:
+def test_what_is_not_ready_is_reported(client: TestClient, app: FastAPI, what: str) -> None:
     """`/readyz` and `/metrics` name the part that is not ready. `/readyz` hides the file name."""
     ready = client.get("/readyz")
     assert ready.json()["parts"] == {"database": "ok", "schema": "ok", "bus": "ok"}

@@ -338,13 +338,13 @@ def check_values(
         found += zip(page.step, page.time, page.user_step, page.value, page.value_kind, strict=True)
         start = page.next
     assert found == [
-        (step, record.time, record.user_step, *_told(value))
+        (step, record.time, record.user_step, *_stored(value))
         for step, (value, record) in rows.items()
         if step >= rows_from
     ]
 
 
-def _told(value: float) -> tuple[float | None, str | None]:
+def _stored(value: float) -> tuple[float | None, str | None]:
     return (value, None) if np.isfinite(value) else (None, str(value))
 
 

@@ -102,7 +102,7 @@ def pair(settings: Settings, way: str) -> Iterator[Pair]:
 
 
 @ways
-def test_what_is_stored_there_is_told_here(pair: Pair) -> None:
+def test_what_is_stored_there_is_announced_here(pair: Pair) -> None:
     """A batch, an edit and a deletion in one process reach the other, each with its version and last step."""
     near, far = pair
     trainer = Trainer()
@@ -132,7 +132,7 @@ def test_a_listener_hears_of_its_runs_only(pair: Pair) -> None:
 
 
 @ways
-def test_each_version_is_told_once(pair: Pair) -> None:
+def test_each_version_is_announced_once(pair: Pair) -> None:
     """Versions of a busy run arrive in order, none twice, the newest last."""
     near, far = pair
     trainer = Trainer()
@@ -150,7 +150,7 @@ def test_each_version_is_told_once(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize(("database", "way"), [("postgresql", "polling")], indirect=["database"])
-def test_a_late_commit_is_told(pair: Pair, postgres: Postgres, settings: Settings) -> None:
+def test_a_late_commit_is_announced(pair: Pair, postgres: Postgres, settings: Settings) -> None:
     """A change whose timestamp is 90 s old when it commits is still delivered."""
     near, far = pair
     trainer = Trainer()

@@ -49,7 +49,7 @@ def test_a_sender_delivers_through_it(
     assert ack.acked == {"": 0, trainer.scaler: 2}
 
 
-def test_a_browser_is_let_in_and_told_at_once(proxy: Nginx, authority: Authority) -> None:
+def test_a_browser_is_let_in_and_gets_news_at_once(proxy: Nginx, authority: Authority) -> None:
     """Behind nginx the cookie is Secure, changes need the page's own origin, and live events are not buffered."""
     trainer = Trainer()
     batch = wire.encode(trainer.batch(trainer.updates(3)))

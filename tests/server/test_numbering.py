@@ -104,7 +104,7 @@ def test_a_rank_that_was_left_out_for_a_while_comes_back(store: Store, backwards
 
 
 @pytest.mark.storage
-def test_starts_that_arrive_a_rank_at_a_time_are_told_apart(store: Store) -> None:
+def test_starts_that_arrive_a_rank_at_a_time_are_distinguished(store: Store) -> None:
     """Starts 20 s apart are distinguished by their times when one rank after another delivers its records."""
     run_id = uuid4()
     for rank, starts in ((0, (0, 20, 40)), (1, (0, 20, 40)), (2, (0, 40))):

@@ -207,12 +207,12 @@ def asked(document: Any) -> list[str]:
     return wrong
 
 
-def test_what_is_answered_is_what_is_told(service: Service) -> None:
+def test_answers_match_the_document(service: Service) -> None:
     """Every route but the event stream answers with documented statuses, types and shapes, and never with a 5xx."""
     assert asked(described(service, lambda path: path != LIVE)) == []
 
 
-def test_the_stream_is_what_is_told(service: Service) -> None:
+def test_the_stream_matches_the_document(service: Service) -> None:
     """The event stream, ended as soon as it begins, answers as documented."""
     service.bus.close()
     assert asked(described(service, lambda path: path == LIVE)) == []
@@ -238,7 +238,7 @@ def test_a_failure_behind_two_calls_is_noticed(
     assert any("not_a_server_error" in each for each in found)
 
 
-def test_what_is_not_told_is_noticed(service: Service) -> None:
+def test_what_is_undocumented_is_noticed(service: Service) -> None:
     """An answer whose status the document omits is reported."""
     schema = described(service, lambda path: path == "/api/v1/runs/{run_id}/diagnosis")
     del schema.raw_schema["paths"]["/api/v1/runs/{run_id}/diagnosis"]["get"]["responses"]["200"]

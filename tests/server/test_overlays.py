@@ -135,7 +135,7 @@ def deliver(store: Store, model: Model, order: random.Random, cut: int, lose: bo
     lose=st.booleans(),
     window=st.tuples(st.integers(-6, 6), st.integers(1, 8)),
 )
-def test_what_is_told_is_what_was_done_last(
+def test_what_is_reported_is_what_was_done_last(
     store: Store,
     settings: Settings,
     starts: list[Start],

@@ -55,7 +55,7 @@ def test_a_page_does_not_depend_on_the_order_in_which_rows_arrive(
 
 
 @pytest.mark.parametrize("place", [0, 1, 9, 25])
-def test_a_changed_byte_is_told(place: int) -> None:
+def test_a_changed_byte_is_reported(place: int) -> None:
     """A page with one flipped bit is reported as damaged."""
     data = bytearray(pack(made([(step, 0) for step in range(256)])))
     data[place] ^= 0x10

@@ -404,7 +404,7 @@ def test_only_what_is_old_is_pruned_and_only_what_is_asked(store: Store, trainer
 
 
 @pytest.mark.storage
-def test_attempts_are_told_apart_without_their_rows(store: Store, trainer: Trainer) -> None:
+def test_attempts_are_distinguished_without_their_rows(store: Store, trainer: Trainer) -> None:
     """Pruning changes neither skips, cells nor newest sample of a run whose later attempt redid steps."""
     second = Trainer(run_id=trainer.run_id, resume_step=4500)
     store.ingest(second.batch(second.updates(600, sampled=range(0, 600, 50))))

@@ -93,7 +93,7 @@ def test_rows_are_kept_where_what_is_rolled_up_of_them_is_not_sound(
 
 
 @pytest.mark.parametrize("flags", [(), ("--at-once",)])
-def test_it_rests_for_others_unless_told_not_to(
+def test_it_rests_for_others_unless_configured_not_to(
     store: Store, prune: Prune, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
 ) -> None:
     """The command sleeps between transactions, unless --at-once is given."""

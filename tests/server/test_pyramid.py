@@ -163,7 +163,7 @@ def test_putting_less_takes_away(connection: Connection) -> None:
     assert PYRAMID.read(connection, KEY, 5, (0, 0))["first"].tolist() == [5]
 
 
-def test_a_damaged_page_is_told(connection: Connection) -> None:
+def test_a_damaged_page_is_reported(connection: Connection) -> None:
     """A damaged page raises an error that names its table."""
     page = bytearray(PYRAMID.pack(rows_of([1, 2, 3])))
     page[-6] ^= 1

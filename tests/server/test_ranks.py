@@ -49,7 +49,7 @@ def test_ranks_that_agree_have_a_strip_each(store: Store) -> None:
     assert figure["layout"]["yaxis"]["ticktext"] == ["rank 0", "rank 1"]
 
 
-def test_a_disagreement_is_marked_at_the_rank_and_told(store: Store) -> None:
+def test_a_disagreement_is_marked_at_the_rank_and_reported(store: Store) -> None:
     """A lone skip and a different scale are marked at their rank, with text that compares it to rank 0."""
     run = _run(store, [STEADY] * 4, [STEADY] * 4, [STEADY, SKIP, STEADY, HIGH])
     figure = draw(store, run.run_id, "ranks", ChartRequest())

@@ -54,7 +54,7 @@ def _body(data: ReportData) -> str:
     return sections(data).replace("\u202f", " ")
 
 
-def _told(directory: Path, trainers: Sequence[tuple[Trainer, Sequence[wire.Record]]]) -> str:
+def _page(directory: Path, trainers: Sequence[tuple[Trainer, Sequence[wire.Record]]]) -> str:
     return _body(_answers(directory, trainers))
 
 
@@ -72,7 +72,7 @@ def test_a_skip_of_several_ranks_is_one_row_that_names_them(tmp_path: Path) -> N
         trainer = Trainer(run_id, rank, world_size=RANKS)
         updates = [trainer.update(skipped=True) for _ in range(150)]
         trainers.append((trainer, [*updates, trainer.update(skipped=rank == 3)]))
-    page = _told(tmp_path, trainers)
+    page = _page(tmp_path, trainers)
 
     assert _cells(page, "Step") == [str(step) for step in range(150, -1, -1)]
     assert _cells(page, "Optimizer") == ["SGD, rank 3 of 8", *["SGD, all 8 ranks"] * 150]
@@ -82,7 +82,7 @@ def test_a_skip_of_several_ranks_is_one_row_that_names_them(tmp_path: Path) -> N
 def test_the_newest_skips_are_listed_one_by_one(tmp_path: Path) -> None:
     """The newest 200 skips are listed, 180 of them folded; a run of one rank names none."""
     trainer = Trainer()
-    page = _told(tmp_path, [(trainer, [trainer.update(skipped=True) for _ in range(230)])])
+    page = _page(tmp_path, [(trainer, [trainer.update(skipped=True) for _ in range(230)])])
     assert _cells(page, "Step") == [str(step) for step in range(229, 29, -1)]
     assert set(_cells(page, "Optimizer")) == {"SGD"}
     assert "30 earlier skipped steps not listed." in page
@@ -97,7 +97,7 @@ def test_a_scale_that_is_no_number_is_named(tmp_path: Path) -> None:
         trainer.update(skipped=True, scale=inf, scale_after=nan),
         trainer.update(scale=nan, scale_after=inf),
     ]
-    page = _told(tmp_path, [(trainer, updates)])
+    page = _page(tmp_path, [(trainer, updates)])
     assert _cells(page, "Scale") == ["∞ → NaN"]
     assert "<dt>Newest scale</dt><dd>∞</dd>" in page
     assert "<dt>Headroom</dt><dd>–</dd>" in page
@@ -143,14 +143,14 @@ def test_a_run_without_an_update_is_not_called_healthy(tmp_path: Path) -> None:
     """A run without an update is not called healthy; with one update it is."""
     assert GOLDEN["no_update"] == NO_UPDATE
     new, begun = Trainer(), Trainer()
-    page = _told(tmp_path / "new", [(new, [new.event("init")])])
+    page = _page(tmp_path / "new", [(new, [new.event("init")])])
     assert f"<p class='state'>{NO_UPDATE}</p>" in page
     assert "healthy" not in page
-    assert "✓</span> healthy" in _told(tmp_path / "begun", [(begun, begun.updates(1))])
+    assert "✓</span> healthy" in _page(tmp_path / "begun", [(begun, begun.updates(1))])
 
 
 @pytest.mark.usefixtures("few_charts")
-def test_who_trains_on_in_vain_is_told_to_stop(tmp_path: Path) -> None:
+def test_a_run_that_trains_on_in_vain_is_asked_to_stop(tmp_path: Path) -> None:
     """While ranks whose skips differ still train, the report says to stop the run, and not after its end."""
     run_id = uuid4()
     trainers = []
@@ -212,7 +212,7 @@ def test_a_finding_says_of_which_scaler_it_is(two: ReportData, tmp_path: Path) -
     """A finding names its scaler only if the run has more than one."""
     page = _body(two)
     assert all(f" · scaler &lt;s&gt;{place}</p>" in page for place in range(2))
-    page = _told(tmp_path, _sick(1))
+    page = _page(tmp_path, _sick(1))
     assert "<div class='finding'>" in page
     assert "scaler &lt;s&gt;" not in page
 
@@ -220,6 +220,6 @@ def test_a_finding_says_of_which_scaler_it_is(two: ReportData, tmp_path: Path) -
 @pytest.mark.usefixtures("few_charts")
 def test_scalers_whose_charts_are_left_out_are_named(tmp_path: Path) -> None:
     """Four scalers have charts, to keep the file small; the others are named."""
-    page = _told(tmp_path, _scalers(6))
+    page = _page(tmp_path, _scalers(6))
     assert page.count("<h2>Loss scale") == 4
     assert "Charts of 2 more scalers are left out: &lt;s&gt;4, &lt;s&gt;5<" in page

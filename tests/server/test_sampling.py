@@ -87,7 +87,7 @@ def test_what_comes_late_is_not_the_present(store: Store) -> None:
     assert seen == [(2.0, 2), (4.0, 3), (4.0, 3), *[(256.0, 9)] * 3]
 
 
-def test_the_interval_is_told_by_a_rank_that_samples(store: Store) -> None:
+def test_the_interval_is_reported_by_a_rank_that_samples(store: Store) -> None:
     """The interval comes from a rank that samples, the scale from the lowest rank."""
     run_id = uuid4()
     for rank in (0, 1, 0):

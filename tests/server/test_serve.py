@@ -59,7 +59,7 @@ def test_on_a_terminal_one_line_is_printed_and_its_link_works(
     assert re.search(r"^GET /login: 401 \[\w+\]\r$", server.printed, re.MULTILINE)
 
 
-def test_a_log_is_told_no_code(server: Server) -> None:
+def test_a_log_holds_no_code(server: Server) -> None:
     """Without a terminal the line has the bare address and names `ampmon token link`; no code is made."""
     assert (
         server.announced == f"ampmon is at {server.url} (`ampmon token link` prints a sign-in link)"

@@ -124,7 +124,7 @@ def test_a_token_goes_before_the_header(app: FastAPI) -> None:
     assert ask(app, "ada", headers=[("Authorization", "Basic YWRhOnB3")]).json()["total"] == 1
 
 
-def test_unless_it_is_told_to_nobody_is_believed(behind: Settings) -> None:
+def test_no_proxy_is_trusted_unless_configured(behind: Settings) -> None:
     """Without the setting the user header means nothing."""
     app = create_app(replace(behind, user_header=None))
     with TestClient(app):

@@ -145,7 +145,7 @@ def test_a_skip_at_the_start_leaves_no_clean_updates(client: TestClient, send) -
 
 
 @pytest.mark.parametrize(("loss", "expected"), [(None, 10), ("not_finite", 10), ("finite", 0)])
-def test_nan_is_told_from_overflow(
+def test_nan_is_distinguished_from_overflow(
     client: TestClient, send, loss: str | None, expected: int
 ) -> None:
     """A skip for NaN repeats at scale 1, unless its loss was finite, which makes it an overflow."""

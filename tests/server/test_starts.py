@@ -105,7 +105,7 @@ def stops(ack: wire.Ack) -> list[bool] | None:
 
 
 @pytest.mark.storage
-def test_a_new_start_is_not_told_what_was_found_before_it(store: Store) -> None:
+def test_a_new_start_gets_no_earlier_findings(store: Store) -> None:
     """Acknowledgements to a new start have no findings until a judgement that knows of the start is stored."""
     first = [Trainer(world_size=2)]
     run_id = first[0].run_id
@@ -229,7 +229,7 @@ class Into:
         """There is no connection to close."""
 
 
-def test_real_resumes_are_told_apart(store: Store, data_directory: Path) -> None:
+def test_real_resumes_are_distinguished(store: Store, data_directory: Path) -> None:
     """A real training that loads the scaler's state is recorded as restored, one that does not as forgotten."""
     run_id = uuid4()
     state = None

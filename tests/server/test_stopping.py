@@ -167,7 +167,7 @@ def test_what_cannot_end_is_ended(
     assert server.printed.count("unfinished requests were not acknowledged") == 1
 
 
-def test_a_balancer_is_told_first(new_server: Callable[..., Server]) -> None:
+def test_a_balancer_learns_first(new_server: Callable[..., Server]) -> None:
     """With `--drain` a stopping server is not ready but still answers; a second signal ends the wait."""
     server = new_server(options=["--drain", "3600"])
     trainer = Trainer()

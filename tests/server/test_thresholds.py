@@ -59,8 +59,8 @@ def test_a_server_judges_by_what_it_is_given(new_server: Callable[..., Server]) 
     batch = trainer.batch(trainer.updates(1000, skipped=(300, 700)))
     headers = {"Content-Type": "application/msgpack"}
     server.request("POST", "/api/v1/ingest", body=wire.encode(batch), headers=headers)
-    told_of: dict[str, Any] = server.request(
+    diagnosis: dict[str, Any] = server.request(
         "GET", f"/api/v1/runs/{trainer.run_id}/diagnosis"
     ).json()
-    found = {each["rule"]: each["severity"] for each in told_of["findings"]}
+    found = {each["rule"]: each["severity"] for each in diagnosis["findings"]}
     assert found["skip_rate"] == "critical"

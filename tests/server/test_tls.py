@@ -121,7 +121,9 @@ def test_it_is_refused_in_one_line(authority: Authority, pair: list[str], tmp_pa
         assert re.fullmatch(rf"ampmon serve: [^\n]*{says}[^\n]*\n", done.stderr), done.stderr
 
 
-def test_its_end_is_told_once_a_day(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
+def test_its_end_is_announced_once_a_day(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
     """Two weeks before a certificate expires, the log starts to warn, at once and then once a day."""
     caplog.set_level(logging.INFO)
     certificate = Certificate(*authority.issue(days=30.0))

@@ -242,7 +242,7 @@ def test_a_trainer_whose_clock_is_ahead_hides_no_silence(store: Store) -> None:
 
 
 @pytest.mark.storage
-def test_what_a_mute_kept_back_is_told_once_it_ends(store: Store) -> None:
+def test_what_a_mute_kept_back_is_sent_once_it_ends(store: Store) -> None:
     """Alerts held back by a mute are sent once it ends, is lifted or is cut short."""
     lifted, cut, ended, muted = (trained(store, ended="crashed") for _ in range(4))
     held, *_ = (

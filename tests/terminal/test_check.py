@@ -79,7 +79,7 @@ def test_a_script_is_checked(script: Path, capsys: pytest.CaptureFixture[str]) -
         ("x:none", "no such script; write SCRIPT.py:FUNCTION"),
     ],
 )
-def test_what_cannot_be_checked_is_told(
+def test_what_cannot_be_checked_is_reported(
     script: Path, function: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A function that fails, returns something else or is missing exits with 2 and a reason."""

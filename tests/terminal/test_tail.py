@@ -40,7 +40,7 @@ def following(server: ApiClient, run: PostedRun) -> RunFollower:
     return RunFollower(server, str(run.run_id), columns=lambda: 40, clock=lambda: next(hours))
 
 
-def test_what_happens_is_told_once(server: Server) -> None:
+def test_what_happens_is_reported_once(server: Server) -> None:
     """A growth, skips and a worse finding are each reported once. Earlier events and unchanged findings are not."""
     run = PostedRun(server)
     run.updates(8)
@@ -59,7 +59,7 @@ def test_what_happens_is_told_once(server: Server) -> None:
         assert follower.look().news == ()
 
 
-def test_skips_of_each_scaler_and_start_are_told(server: Server) -> None:
+def test_skips_of_each_scaler_and_start_are_reported(server: Server) -> None:
     """A skip is reported even if another scaler, or an earlier start, has skipped a later step."""
     first = Trainer()
     second = Trainer(first.run_id, scaler="generator", attempt_id=first.attempt_id)

@@ -363,7 +363,7 @@ def test_the_training_loss_is_found_among_what_is_logged() -> None:
     assert value_of(LoggedAnswer("loss", None, "nan")) == "nan"
 
 
-def test_durations_are_told_in_their_largest_unit() -> None:
+def test_durations_are_reported_in_their_largest_unit() -> None:
     """Durations are rounded and have one unit."""
     words = [duration(each) for each in (0, 59, 90 * 60, 86400 * 12)]
     assert [each.replace("\u202f", " ") for each in words] == ["0 s", "59 s", "2 h", "12 d"]

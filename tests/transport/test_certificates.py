@@ -63,7 +63,7 @@ def ask_all(url: str) -> list[str]:
     return said
 
 
-def test_a_strangers_certificate_is_told_nothing(
+def test_a_strangers_certificate_gets_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With an unknown authority, another name or an expired certificate, a client sends nothing, not even its token."""
@@ -85,7 +85,7 @@ def test_a_strangers_certificate_is_told_nothing(
         assert "a-token" not in "".join(said)
 
 
-def test_a_known_certificate_is_told_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_certificate_gets_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its authority in SSL_CERT_FILE, a server gets the token from both clients."""
     authority = Authority(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))

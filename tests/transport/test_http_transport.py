@@ -92,7 +92,7 @@ def test_large_batches_are_compressed(
     assert len(server.store.records(ATTEMPT)) == 1000
 
 
-def test_the_reason_of_a_busy_server_is_told(
+def test_the_reason_of_a_busy_server_is_reported(
     server: RecordingServer, transport: HttpTransport
 ) -> None:
     """If a server cannot store a batch, its reason is quoted, such as a full disk. A gateway's page is not."""

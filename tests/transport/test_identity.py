@@ -197,7 +197,7 @@ else:
 """
 
 
-def test_machines_without_boot_ids_are_told_apart(tmp_path: Path) -> None:
+def test_machines_without_boot_ids_are_distinguished(tmp_path: Path) -> None:
     """They may share a host name. Only a process with the same temporary directory takes a writer for dead."""
 
     def begin(machine: str, *arguments: str) -> subprocess.Popen[str]:

@@ -116,7 +116,7 @@ STRANGERS: dict[str, bytes | Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("who", STRANGERS)
-def test_a_stranger_is_told_nothing(tmp_path: Path, who: str) -> None:
+def test_a_stranger_gets_nothing(tmp_path: Path, who: str) -> None:
     """Whatever a stranger answers, it gets only a nonce, an id and an address, and no error shows the token."""
     with stranger(STRANGERS[who]) as (url, heard):
         said = ask_all(url, tmp_path)

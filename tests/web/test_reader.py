@@ -35,7 +35,7 @@ def test_what_must_not_happen_is_noticed(passer_by: Reader) -> None:
     assert reader.page_errors() == []
 
 
-def test_what_is_left_behind_is_told(browser: Browser, served: Server) -> None:
+def test_what_is_left_behind_is_reported(browser: Browser, served: Server) -> None:
     """Each change left on a page is reported, and the next reader gets another page."""
     seat = Seat(served, light)
     reader = seat.take(browser)

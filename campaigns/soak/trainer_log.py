@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 
-class Teller:
+class TrainerLogWriter:
     """Appends to the file at ``path``. Its lines survive a `kill -9` of the process."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def tell(self, what: str, **values: object) -> None:
+    def write(self, what: str, **values: object) -> None:
         os.write(self._fd, json.dumps({"what": what, **values}).encode() + b"\n")
 
 
@@ -30,7 +30,7 @@ class Update:
 
 
 @dataclass(slots=True)
-class Told:
+class TrainerLog:
     """A trainer's report: its updates and losses, each in the order of their ordinals, and how far it came."""
 
     updates: list[Update] = field(default_factory=list)
@@ -41,13 +41,13 @@ class Told:
     finished: bool = False
 
     @classmethod
-    def read(cls, path: Path) -> Told:
+    def read(cls, path: Path) -> TrainerLog:
         """Read the report at ``path``; empty if there is no file."""
-        told = cls()
+        log = cls()
         lines = path.read_text().split("\n") if path.exists() else [""]
         for line in lines[:-1]:  # after the last newline there is nothing, or a torn line
-            told._add(json.loads(line))
-        return told
+            log._add(json.loads(line))
+        return log
 
     def _add(self, said: dict[str, Any]) -> None:
         what = said.pop("what")
