@@ -198,11 +198,11 @@ class Trainer:
         """The next updates. ``skipped`` and ``sampled`` are indices into the returned list."""
         return [
             self.update(
-                skipped=place in skipped,
-                gradients=statistics(seed=place).to_wire() if place in sampled else None,
-                activations=activations(seed=place) if place in sampled else None,
+                skipped=index in skipped,
+                gradients=statistics(seed=index).to_wire() if index in sampled else None,
+                activations=activations(seed=index) if index in sampled else None,
             )
-            for place in range(count)
+            for index in range(count)
         ]
 
     def event(self, kind: str, *, stream: str = "", **detail: object) -> wire.Event:
@@ -265,7 +265,7 @@ def adversarial(
         records += [numbered[0], second.update(scale=8.0)]
         records.append(msgspec.structs.replace(numbered[1], ordinal=iteration))
     timed = [
-        msgspec.structs.replace(each, time=first.started + 10_000 * place)
-        for place, each in enumerate(records)
+        msgspec.structs.replace(each, time=first.started + 10_000 * index)
+        for index, each in enumerate(records)
     ]
     return first, first.batch(timed, headers=(*first.headers, second.stream))

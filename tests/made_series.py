@@ -362,7 +362,7 @@ def _any_modules(draw: st.DrawFn) -> ModuleSample:
     number = draw(st.integers(1, 70))
     seed = np.random.default_rng(draw(st.integers(0, 2**32)))
     odd = draw(st.sampled_from(["", "<b>", "&amp;", "a" * 200]))
-    names = [f"block.{place}{odd}" for place in range(number)]
+    names = [f"block.{index}{odd}" for index in range(number)]
     most = draw(st.sampled_from([0, 1, 10**9]))
 
     def some() -> dict[str, int]:
@@ -451,7 +451,7 @@ def parameters(
     number = looked.shape[1]
     places, of = np.arange(number), layout(number)
     cells = of_samples(step, time, np.ones(len(step)), statistics.__getitem__, places, of)
-    names = tuple(f"blocks.{place // 12}.part.{place}.weight" for place in range(number))
+    names = tuple(f"blocks.{index // 12}.part.{index}.weight" for index in range(number))
     return ParameterSource(**{"names": names, "cells": cells, **fields})
 
 

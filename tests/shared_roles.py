@@ -27,7 +27,7 @@ SHARED = {
     "norm": ("accent", "skip"),
     "timing": ("accent",),
     "ranks": ("normal", "skip", "ink"),
-    "compared runs": tuple(f"run-{place}" for place in range(1, COLOURS + 1)),
+    "compared runs": tuple(f"run-{index}" for index in range(1, COLOURS + 1)),
     "table of skips": ("skip", "nan"),
 }
 """The roles of each chart's marks, lines and areas, any two of which may touch."""

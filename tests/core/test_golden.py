@@ -70,8 +70,8 @@ HEADERS: tuple[wire.Header, ...] = (
 
 def _gradients(seed: int) -> wire.Gradients:
     columns = {
-        name: bytes(range(seed + place, seed + place + 8))
-        for place, name in enumerate(wire.Gradients.__struct_fields__)
+        name: bytes(range(seed + index, seed + index + 8))
+        for index, name in enumerate(wire.Gradients.__struct_fields__)
     }
     return wire.Gradients(**columns)
 

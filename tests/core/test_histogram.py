@@ -146,10 +146,10 @@ def test_statistics_take_the_place_of_others_but_for_the_norm() -> None:
 def test_records_read_together_are_those_read_one_by_one() -> None:
     """Reading records of the same parameters together gives the same arrays as one by one, with or without runs."""
     parts = [Statistics.nothing([3, 1]) for _ in range(3)]
-    for place, part in enumerate(parts):
-        part.looked[:] = 7 + place, 2
+    for index, part in enumerate(parts):
+        part.looked[:] = 7 + index, 2
         part.zeros[:] = part.looked
-        part.amax[:] = place, math.inf
+        part.amax[:] = index, math.inf
     parts[1].run_squares[:, 0] = parts[1].zeros
     records = [part.to_wire() for part in parts]
 

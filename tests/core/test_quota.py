@@ -60,32 +60,32 @@ SCALARS = wire.Scalars(stream="scaler", seq=0, ordinal=0, time=0, values={})
 @pytest.mark.parametrize("fullness", [0.0, 0.5, SCARCE - 0.01])
 def test_with_room_everything_is_kept_whole(fullness: float) -> None:
     """Below three quarters of the quota no record is changed."""
-    rationing = SpoolQuota()
+    quota = SpoolQuota()
     for record in (update(gradients=GRADIENTS), SKIP, EVENT, SCALARS):
-        assert rationing.share(record, fullness) is record
-    assert rationing.thinned == 0
+        assert quota.share(record, fullness) is record
+    assert quota.thinned == 0
 
 
 def test_where_room_is_scarce_one_sample_in_sixteen_is_kept() -> None:
     """From three quarters on, every update is kept but only one sample in 16; records without samples are unchanged."""
-    rationing = SpoolQuota()
-    kept = [rationing.share(update(gradients=GRADIENTS), SCARCE) for _ in range(10 * ONE_IN)]
+    quota = SpoolQuota()
+    kept = [quota.share(update(gradients=GRADIENTS), SCARCE) for _ in range(10 * ONE_IN)]
     assert sum(share is not None and share.gradients is not None for share in kept) == 10
     assert [share and share.event for share in kept] == ["steady"] * 10 * ONE_IN
-    assert rationing.thinned == 10 * (ONE_IN - 1)
+    assert quota.thinned == 10 * (ONE_IN - 1)
     for record in (update(), EVENT, SCALARS):
-        assert rationing.share(record, SCARCE) is record
+        assert quota.share(record, SCARCE) is record
 
 
 def test_where_it_is_full_the_rare_is_kept() -> None:
     """A full spool keeps only skips, dead scales, manual scale changes and events, without samples."""
-    rationing = SpoolQuota()
-    assert rationing.share(SKIP, FULL) == update("backoff")
+    quota = SpoolQuota()
+    assert quota.share(SKIP, FULL) == update("backoff")
     for event in ("dead", "manual_set"):
-        assert rationing.share(update(event), FULL) is not None
-    assert rationing.share(EVENT, FULL) is EVENT
+        assert quota.share(update(event), FULL) is not None
+    assert quota.share(EVENT, FULL) is EVENT
     for record in (update(), update("grow"), update(gradients=GRADIENTS), SCALARS):
-        assert rationing.share(record, FULL) is None
+        assert quota.share(record, FULL) is None
 
 
 def test_even_the_rare_has_an_end() -> None:

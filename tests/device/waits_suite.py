@@ -309,7 +309,7 @@ def test_a_wrapped_optimizer_sees_the_skips_that_are_recorded(data_directory: Pa
         optimizer.step()
         torch.accelerator.synchronize()
         skipped.append(optimizer.step_was_skipped)
-    assert [place for place, skip in enumerate(skipped) if skip] == [1, UPDATES - 3]
+    assert [index for index, skip in enumerate(skipped) if skip] == [1, UPDATES - 3]
     recorded = recording(data_directory).updates
     assert [update.optimizers[0].skipped for update in recorded] == skipped
 

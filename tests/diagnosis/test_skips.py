@@ -210,7 +210,7 @@ def test_nan_of_an_ordinary_loss_far_below_a_scale_that_fits_is_no_overflow(
 ):
     """The logged loss and the sampled gradients tell NaN of the backward pass from an overflow by an outlier."""
     run = trained(lambda step, scale: step % 90 == 89, 500, cause="nan", policy=NEVER)
-    scales = [max(2.0 ** (16 - place), least) for place in range(len(run.skips))]
+    scales = [max(2.0 ** (16 - index), least) for index in range(len(run.skips))]
     rows = [
         replace(row, loss="finite", origin="backward", scale=scale)
         for row, scale in zip(run.skips[::-1], scales, strict=True)

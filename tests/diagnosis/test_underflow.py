@@ -363,8 +363,8 @@ def test_the_logged_loss_tells_why_all_gradients_are_zero(before, scale, loss, s
 def test_samples_of_zero_as_before_are_chance(newest, sure):
     """If two in three samples were all 0 before, four more in a row say nothing, and twelve do."""
     parts = [
-        samples_of([20 * place], {-5: 1.0} if place < 12 and place % 3 == 2 else {}, zeros=0.5)
-        for place in range(12 + newest)
+        samples_of([20 * index], {-5: 1.0} if index < 12 and index % 3 == 2 else {}, zeros=0.5)
+        for index in range(12 + newest)
     ]
     run = trained(lambda step, scale: False, 500, samples=joined_samples(parts))
     assert ("zero_gradients" in rules_of(run)) == sure

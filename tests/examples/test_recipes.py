@@ -123,7 +123,7 @@ def test_the_recipe_of_activations_looks_into_every_layer(data_directory: Path) 
     first, last = (recorded.activations(place) for place in (sampled[0], sampled[-1]))
 
     assert sampled == list(range(0, STEPS, 10))
-    assert last.names == [str(place) for place in range(21)]
+    assert last.names == [str(index) for index in range(21)]
     assert recorded.updates[0].optimizers[0].skipped
     assert recorded.updates[0].loss == "finite"
     assert all(map(math.isfinite, first.forward))

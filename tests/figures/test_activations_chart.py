@@ -45,17 +45,17 @@ def test_a_backward_overflow_is_named_by_its_last_module() -> None:
 
 def test_of_many_modules_the_worst_are_drawn_in_their_order() -> None:
     """Of many modules only the ROWS_MAX that lose most are drawn, in model order, and the caption says so."""
-    sample = made.modules({f"layer{place}": {0: 200 - place, -20: place} for place in range(100)})
+    sample = made.modules({f"layer{index}": {0: 200 - index, -20: index} for index in range(100)})
     layout = activations(made.source(through=sample), View())["layout"]
 
-    worst = [f"layer{place}" for place in range(100 - ROWS_MAX, 100)]
+    worst = [f"layer{index}" for index in range(100 - ROWS_MAX, 100)]
     assert layout["yaxis"]["ticktext"] == worst
     assert f"The {ROWS_MAX} modules that lose most are drawn." in layout["meta"]["caption"]
 
 
 def test_a_model_of_as_many_modules_as_are_drawn_has_all_of_them() -> None:
     """If every module is drawn, the caption does not mention any left out."""
-    sample = made.modules({f"layer{place}": {0: 9} for place in range(ROWS_MAX)})
+    sample = made.modules({f"layer{index}": {0: 9} for index in range(ROWS_MAX)})
     layout = activations(made.source(through=sample), View())["layout"]
     assert len(layout["yaxis"]["ticktext"]) == ROWS_MAX
     assert "lose most" not in layout["meta"]["caption"]

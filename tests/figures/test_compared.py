@@ -22,9 +22,9 @@ def runs(*scales: list[float], **keys: Any) -> list[Compared]:
     """Runs with these scales. The third update of each is skipped."""
     return [
         Compared(
-            f"run {place}", place, made.source(made.updates(each, skipped={2})), made.START, **keys
+            f"run {index}", index, made.source(made.updates(each, skipped={2})), made.START, **keys
         )
-        for place, each in enumerate(scales)
+        for index, each in enumerate(scales)
     ]
 
 
@@ -131,7 +131,7 @@ def test_a_run_is_in_a_legend_once() -> None:
     source = made.source(
         made.updates([1.0] * 3), made.gradients([0, 2], made.totals(hist, [1] * 2))
     )
-    both = [Compared(name, place, source) for place, name in enumerate(("a", "b"))]
+    both = [Compared(name, index, source) for index, name in enumerate(("a", "b"))]
     shown = [each["name"] for each in fate(both, View(width=320))["data"] if each["showlegend"]]
     assert shown == ["\u2068a\u2069", "\u2068b\u2069"]
 
@@ -171,7 +171,7 @@ def test_the_share_beside_a_line_is_that_of_the_newest_sample() -> None:
 def test_a_run_of_which_nothing_is_in_view_is_named(name: str) -> None:
     """The caption names each run with nothing in view and says why."""
     own = UserSteps(np.array([0, 9]), np.array([0, 9]))
-    some, other = (_sampled(word, place, [{0: 9}] * 9) for place, word in enumerate(("a", "b")))
+    some, other = (_sampled(word, index, [{0: 9}] * 9) for index, word in enumerate(("a", "b")))
     late = _sampled("c", 2, [{0: 9}])
     with_own = [replace(run, source=replace(run.source, user=own)) for run in (some, late)]
     none = Source(made.empty(), made.no_gradients(), logged=("loss",))
@@ -214,12 +214,12 @@ def _logged(
 ) -> Figure:
     """The chart of runs that logged these values at every step. The first run is the baseline."""
     found = []
-    for place, (name, of) in enumerate(values.items()):
+    for index, (name, of) in enumerate(values.items()):
         step = np.arange(len(of))
         cells = made.logged(step, made.START + step, np.array(of))
-        run = Compared(name, place, Source(made.empty(), made.no_gradients(), logged=("loss",)))
+        run = Compared(name, index, Source(made.empty(), made.no_gradients(), logged=("loss",)))
         source = replace(run.source, scalars={"loss": cells})
-        more = keys if place else {"band": band(cells)}
+        more = keys if index else {"band": band(cells)}
         found.append(replace(run, source=source, **more))
     return logged(found, View(smooth=smooth, y=y))
 
@@ -233,7 +233,7 @@ def test_logged_values_of_runs_are_drawn_as_they_are_or_as_running_medians() -> 
     np.testing.assert_array_equal(made.read(faint["y"]), values)
     assert faint["opacity"] < 0.5
     assert [each for each in made.read(line["y"]) if np.isfinite(each)] == [1.0] * 7
-    many = _logged({str(place): values for place in range(COLOURS + 1)})["data"]
+    many = _logged({str(index): values for index in range(COLOURS + 1)})["data"]
     assert np.nanmax([made.read(each["y"]) for each in many if each["mode"] == "lines"]) == 1
     assert len(_logged({"a": [1.0] * LONG})["data"]) == 3  # the band, and a faint line besides
 
@@ -270,7 +270,7 @@ def test_values_that_are_not_above_0_are_not_on_a_log_axis() -> None:
 @pytest.mark.parametrize("name", COMPARED)
 def test_twenty_runs_have_lines_and_labels_of_their_own(name: str) -> None:
     """Twenty runs have distinct lines, and their labels neither overlap nor leave the plot."""
-    every = [_sampled(f"run {place}", place, [{0: 10, -20: 3}] * 9) for place in range(RUNS_MAX)]
+    every = [_sampled(f"run {index}", index, [{0: 10, -20: 3}] * 9) for index in range(RUNS_MAX)]
     assert len({str(run.line) for run in every}) == RUNS_MAX
     figure = COMPARED[name](every, View())
     layout = figure["layout"]

@@ -71,10 +71,10 @@ def _two_optimizers() -> tuple[wire.OptimizerStep, ...]:
             optimizer=name,
             path="unscaled",
             skipped=True,
-            culprits=(wire.Culprit(place, 1, None),),
+            culprits=(wire.Culprit(index, 1, None),),
             culprit_parameters=1,
         )
-        for place, name in enumerate(("generator", "critic"))
+        for index, name in enumerate(("generator", "critic"))
     )
 
 
@@ -98,10 +98,10 @@ def test_scalers_and_starts_keep_their_order(held: Held, written: Export) -> Non
     _, store = held
     first, batch = adversarial([1.0] * 6, skipped=[3])
     sampled = [
-        msgspec.structs.replace(each, gradients=statistics(seed=place).to_wire())
-        if isinstance(each, wire.Update) and place % 3 == 0
+        msgspec.structs.replace(each, gradients=statistics(seed=index).to_wire())
+        if isinstance(each, wire.Update) and index % 3 == 0
         else each
-        for place, each in enumerate(batch.records)
+        for index, each in enumerate(batch.records)
     ]
     named = {"generator": "a generator"}  # its name comes before that of the first scaler
     renamed = [

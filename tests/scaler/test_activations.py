@@ -247,7 +247,7 @@ def test_checkpointing_changes_nothing(reentrant: bool, data_directory: Path) ->
     run(nn.Sequential(Wrapped(layers(), call), nn.Linear(4, 4)), inputs)
     plain, checkpointed = seen(data_directory)
 
-    kept = [place for place, name in enumerate(checkpointed.names) if name in plain.names]
+    kept = [index for index, name in enumerate(checkpointed.names) if name in plain.names]
     assert [checkpointed.names[place] for place in kept] == plain.names
     assert [checkpointed.elements[place] for place in kept] == plain.elements
     np.testing.assert_array_equal(

@@ -285,7 +285,7 @@ class Recipe:
     def update(self, model: torch.nn.Module) -> Callable[[torch.amp.GradScaler], None]:
         """Return a function that runs one update of ``model``."""
         parameters = list(model.parameters())
-        groups = [parameters[place :: self.optimizers] for place in range(self.optimizers)]
+        groups = [parameters[index :: self.optimizers] for index in range(self.optimizers)]
         optimizers = [SGD(group, lr=0.01) for group in groups]
         inputs = torch.ones(1, 2).to(PLACE)
 

@@ -279,10 +279,10 @@ def test_parameters_may_lie_on_several_devices(data_directory: Path) -> None:
     scaler.scale(torch.ones(()))
     scaler.step(optimizer)
     scaler.update()
-    for place in range(2):
+    for index in range(2):
         for parameter in parameters:
             parameter.grad.fill_(1.0)
-        parameters[place].grad[0] = float("inf")
+        parameters[index].grad[0] = float("inf")
         scaler.step(optimizer)
         scaler.update()
     recorded = recording(data_directory)

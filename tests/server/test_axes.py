@@ -118,8 +118,8 @@ def test_a_zoom_has_the_values_of_both_scalers_where_steps_and_times_disagree(
         store.ingest(adversarial([2.0] * 60, resumed=later)[1])
     else:
         back = [
-            msgspec.structs.replace(each, time=each.time - 3_600_000_000 * (place >= 400))
-            for place, each in enumerate(batch.records)
+            msgspec.structs.replace(each, time=each.time - 3_600_000_000 * (index >= 400))
+            for index, each in enumerate(batch.records)
         ]
         store.ingest(msgspec.structs.replace(batch, records=tuple(back)))
     lines = draw(store, first.run_id, "scalars", ChartRequest(View(*zoom)))["data"]

@@ -190,8 +190,8 @@ def test_whatever_comes_when_is_held_once(
         store = Store.open(settings)
         for attempt, (resumed, count) in enumerate(starts):
             trainer = Trainer(first.run_id, resume_step=resumed if attempt else None)
-            sent = [record(trainer, place) for place in range(count)]
-            batches = [sent[place : place + size] for place in range(0, count, size)]
+            sent = [record(trainer, index) for index in range(count)]
+            batches = [sent[index : index + size] for index in range(0, count, size)]
             batches += batches[:2]
             random.Random(seed).shuffle(batches)
             store.ingest(trainer.batch())

@@ -314,17 +314,17 @@ def test_whom_the_server_cannot_read_stands_in_the_list(client: TestClient) -> N
 def test_refusals_are_few_and_forgotten() -> None:
     """Only the newest rejections are kept, for at most an hour."""
     now = 0.0
-    refusals = RejectedClients(lambda: now)
+    rejected = RejectedClients(lambda: now)
     for number in range(WORDS_MAX + 3):
-        refusals.note(str(number))
+        rejected.note(str(number))
     now = KEPT_S / 2
-    refusals.note("again")
-    few = refusals.recent()
+    rejected.note("again")
+    few = rejected.recent()
     now = KEPT_S + 1
 
     assert len(few) == WORDS_MAX
     assert few[-1] == "again"
-    assert refusals.recent() == ["again"]
+    assert rejected.recent() == ["again"]
 
 
 def test_a_client_that_goes_away_is_not_the_server_s_failure(server: Server) -> None:

@@ -75,13 +75,13 @@ def damage(settings: Settings, *, leaves: bool = False) -> int:
         (size,) = connection.execute("PRAGMA page_size").fetchone()
     pages = 0
     with file.open("r+b") as handle:
-        for place in range(0, file.stat().st_size, size):
-            handle.seek(place)
+        for index in range(0, file.stat().st_size, size):
+            handle.seek(index)
             page = handle.read(size)
             if leaves and page[0] not in LEAVES:
                 continue
             if HIT.bytes in page and BEFORE.bytes not in page and AFTER.bytes not in page:
-                handle.seek(place)
+                handle.seek(index)
                 handle.write(b"\xde\xad\xbe\xef" * (size // 4))
                 pages += 1
     return pages

@@ -48,8 +48,8 @@ def trainer(run_id: UUID, number: int, **fields: Any) -> Trainer:
 def scaled(of: Trainer, values: Sequence[float]) -> list[wire.Update]:
     """Updates with these scales. Every third is skipped."""
     return [
-        of.update(scale=each, scale_after=-each, skipped=place % 3 == 2)
-        for place, each in enumerate(values)
+        of.update(scale=each, scale_after=-each, skipped=index % 3 == 2)
+        for index, each in enumerate(values)
     ]
 
 
@@ -280,10 +280,10 @@ def test_every_answer_is_the_same(apps: list[FastAPI], ask: Pair) -> None:
     for query in ("", "?project=Übung", "?status=finished", "?status=silent", "?archived=true"):
         ask(f"/runs{query}")
     ask.pages("/runs?limit=1")
-    for place, run_id in enumerate((PLAIN, ODD, SHARDED, FAR, EMPTY, GONE)):
-        if place < 2 or EVERYTHING:
+    for index, run_id in enumerate((PLAIN, ODD, SHARDED, FAR, EMPTY, GONE)):
+        if index < 2 or EVERYTHING:
             ask_for_run(ask, run_id)
-            ask_for_figures(ask, run_id, VIEWS if EVERYTHING else VIEWS[place : place + 1])
+            ask_for_figures(ask, run_id, VIEWS if EVERYTHING else VIEWS[index : index + 1])
         for path in ("", "/updates", "/parameters", "/figures/scale?width=60&start=10&stop=500"):
             ask(f"/runs/{run_id}{path}")
     assert not_asked(apps[0], ask) == set()

@@ -139,8 +139,8 @@ def test_a_training_is_seen_in_tensorboard(
 def posted(server: Server, updates: int) -> PostedRun:
     """A running run. One in 1000 updates is skipped."""
     run = PostedRun(server)
-    for place in range(0, updates, 1000):
-        run.updates(min(1000, updates - place) - 1, sampled=False)
+    for index in range(0, updates, 1000):
+        run.updates(min(1000, updates - index) - 1, sampled=False)
         run.updates(1, skipped=True)
     return run
 

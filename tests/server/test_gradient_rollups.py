@@ -57,7 +57,7 @@ STEPS = st.lists(
 
 
 def steps_of(bursts: Sequence[tuple[int, int, int]]) -> list[int]:
-    return sorted({at + place * apart for at, count, apart in bursts for place in range(count)})
+    return sorted({at + index * apart for at, count, apart in bursts for index in range(count)})
 
 
 def played(
@@ -178,13 +178,13 @@ def test_a_run_may_be_resumed_on_more_ranks_or_fewer(
 ) -> None:
     """Samples, cells and summary sum exactly the shards of the ranks that did a step last."""
     run_id, wanted, worlds = uuid4(), {}, (3, 1, 2)
-    for place, world in enumerate(worlds):
+    for index, world in enumerate(worlds):
         ranks = [
             Trainer(
                 run_id,
                 rank,
-                started=START + place * 60_000_000,
-                resume_step=place * apart,
+                started=START + index * 60_000_000,
+                resume_step=index * apart,
                 layout="sharded",
                 world_size=world,
             )
@@ -194,7 +194,7 @@ def test_a_run_may_be_resumed_on_more_ranks_or_fewer(
         for first in range(0, 200, 50):
             for trainer, records in zip(ranks, sent, strict=True):
                 store.ingest(trainer.batch(records[first : first + 50]))
-        wanted.update({place * apart + step: world for step in range(0, 200, 10)})
+        wanted.update({index * apart + step: world for step in range(0, 200, 10)})
     check_sums(settings, store, run_id, wanted)
     for step in (0, 50, 190, 340, max(wanted)):
         found = store.parameters(run_id, step=step)
@@ -207,9 +207,9 @@ def test_a_run_may_be_resumed_with_another_layout(
 ) -> None:
     """Only samples of a sharded attempt are sums over ranks, also when DDP resumes as FSDP or FSDP as DDP."""
     run_id, wanted = uuid4(), {}
-    for place, layout in enumerate(layouts):
-        made = {"started": START + place * 60_000_000, "layout": layout, "world_size": 2}
-        ranks = [Trainer(run_id, rank, resume_step=place * 600, **made) for rank in (0, 1)]
+    for index, layout in enumerate(layouts):
+        made = {"started": START + index * 60_000_000, "layout": layout, "world_size": 2}
+        ranks = [Trainer(run_id, rank, resume_step=index * 600, **made) for rank in (0, 1)]
         steps = range(0, 620, 10)
         for trainer in ranks:
             is_sampled = layout == "sharded" or not trainer.rank
@@ -217,7 +217,7 @@ def test_a_run_may_be_resumed_with_another_layout(
             for first in range(0, 620, 100):
                 store.ingest(trainer.batch(records[first : first + 100]))
         shards = 2 if layout == "sharded" else 1
-        wanted.update({place * 600 + step: shards for step in steps})
+        wanted.update({index * 600 + step: shards for step in steps})
     check_sums(settings, store, run_id, wanted)
     for step in (0, 590, 600, max(wanted)):
         ranks_of = list(range(wanted[step]))

@@ -180,7 +180,7 @@ def test_strangers_wait_and_hold_up_nobody(
     assert refused == [each[0] for each in REFUSED]
     assert others == [200, 204, 200, 429]
     # The rate is one request per 1000 s.
-    assert sorted(waits) == pytest.approx([1000 * (place + 1) for place in range(len(REFUSED))])
+    assert sorted(waits) == pytest.approx([1000 * (index + 1) for index in range(len(REFUSED))])
 
 
 @pytest.fixture

@@ -108,7 +108,7 @@ def test_an_id_that_is_given_is_taken(client: TestClient, given: str, taken: boo
 
 def test_ids_differ(client: TestClient, stranger: TestClient) -> None:
     """Each request without an id gets its own, also without authentication."""
-    ids = [who.get("/readyz").headers["X-Request-ID"] for who in (client, stranger) * 20]
+    ids = [caller.get("/readyz").headers["X-Request-ID"] for caller in (client, stranger) * 20]
 
     assert len(set(ids)) == len(ids) == 40
 

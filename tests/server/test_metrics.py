@@ -197,9 +197,9 @@ def test_two_apps_share_nothing(client: TestClient, tmp_path: Path) -> None:
     """Two apps in one process count separately."""
     client.get("/healthz")
     other = create_app(Settings(data_directory=tmp_path / "other", judging=False))
-    with TestClient(other, base_url=str(client.base_url)) as asking:
+    with TestClient(other, base_url=str(client.base_url)) as other_client:
         token = other.state.service.keys.token
-        found = scrape_with(asking, token)
+        found = scrape_with(other_client, token)
     key = {"method": "GET", "route": "/healthz", "status": "2xx"}
 
     assert value(scrape(client), "http_requests_total", **key) == 1
@@ -297,11 +297,11 @@ def test_running_runs_are_shown_where_that_is_asked_for(settings: Settings) -> N
         client.headers["Authorization"] = f"Bearer {service.keys.token}"
         moment = now()
         trainers = [
-            Trainer(name=f"run {place}", project="ab"[place % 2], started=moment + place)
-            for place in range(4)
+            Trainer(name=f"run {index}", project="ab"[index % 2], started=moment + index)
+            for index in range(4)
         ]
-        for place, trainer in enumerate(trainers):
-            updates = trainer.updates(5 + place, skipped=[2])
+        for index, trainer in enumerate(trainers):
+            updates = trainer.updates(5 + index, skipped=[2])
             service.store.ingest(trainer.batch([replace_time(each, moment) for each in updates]))
         first, second, third, fourth = (
             (("name", t.name), ("project", t.project), ("run", str(t.run_id))) for t in trainers

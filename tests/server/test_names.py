@@ -46,8 +46,8 @@ def test_a_pattern_full_of_wildcards_comes_to_an_end() -> None:
 def test_a_search_without_wildcards_finds_what_holds_it(names: list[str], search: str) -> None:
     """A search without wildcards finds the names that contain its text, ignoring case."""
     held = [
-        place
-        for place, name in enumerate(names)
+        index
+        for index, name in enumerate(names)
         if re.search(re.escape(search), name, re.IGNORECASE)
     ]
     assert matching_indices(names, search) == held

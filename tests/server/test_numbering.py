@@ -26,9 +26,9 @@ def begin(
             rank,
             layout="sharded",
             world_size=size,
-            started=START + (after_s + place) * SECOND_US,
+            started=START + (after_s + index) * SECOND_US,
         )
-        for place, rank in enumerate(ranks)
+        for index, rank in enumerate(ranks)
     ]
     for trainer in trainers:
         store.ingest(trainer.batch())

@@ -68,17 +68,17 @@ class Model:
         for start in starts:
             trainer = Trainer(run_id, start.rank, resume_step=start.resume_step)
             records: list[wire.Record] = []
-            for place, step in enumerate(start.steps):
+            for index, step in enumerate(start.steps):
                 update = trainer.update(
                     skipped=step.skipped,
                     scale=2.0**step.scale,
-                    time=START + 50_000 * place + step.off * HOUR_US,
-                    gradients=statistics(seed=place).to_wire() if step.sampled else None,
+                    time=START + 50_000 * index + step.off * HOUR_US,
+                    gradients=statistics(seed=index).to_wire() if step.sampled else None,
                 )
                 records.append(update)
                 if step.logged:
-                    records.append(trainer.scalars({"loss": float(place)}))
-                self.of_rank[start.rank, start.resume_step + place] = update
+                    records.append(trainer.scalars({"loss": float(index)}))
+                self.of_rank[start.rank, start.resume_step + index] = update
             self.sent.append((trainer, records))
 
     @property

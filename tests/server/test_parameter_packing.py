@@ -23,8 +23,8 @@ def some_cells(parameters: int) -> Cells:
     words = pyramid(parameters).dtype.itemsize // 8
     numbers = np.arange(9 * words, dtype=np.float64)
     cells = np.zeros(9, pyramid(parameters).dtype)
-    for place, name in enumerate(cells.dtype.names or ()):
-        cells[name] = (numbers[place : place + cells[name].size] + place).reshape(cells[name].shape)
+    for index, name in enumerate(cells.dtype.names or ()):
+        cells[name] = (numbers[index : index + cells[name].size] + index).reshape(cells[name].shape)
     return cells
 
 
@@ -81,9 +81,9 @@ def test_a_flipped_bit_makes_no_wrong_number() -> None:
     cells = some_cells(3)
     page = pyramid(3).pack(cells)
     damaged = 0
-    for place in range(len(page)):
+    for index in range(len(page)):
         flipped = bytearray(page)
-        flipped[place] ^= 1 << place % 8
+        flipped[index] ^= 1 << index % 8
         try:
             same(pyramid(3).unpack([bytes(flipped)]), cells)
         except Damaged:

@@ -45,7 +45,7 @@ def _shard(*parameters: Sequence[int], rank: int = 0) -> Shard:
         run_squares=no_runs(len(parameters)),
     )
     declared = [
-        wire.Parameter(f"a.{place}", (10, 10), "float16") for place in range(len(parameters))
+        wire.Parameter(f"a.{index}", (10, 10), "float16") for index in range(len(parameters))
     ]
     return Shard(rank, Sample(3, 1, 1024.0, statistics, {}), declared, None)
 

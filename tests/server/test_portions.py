@@ -63,9 +63,9 @@ def test_every_update_and_logged_value_is_forwarded_once(store: Store) -> None:
     """Each update's scale and skip, shares of samples and logged values are forwarded once, at their step."""
     reader = Reader(store)
     trainer = Trainer()
-    for place in range(3):
+    for index in range(3):
         records: list[wire.Record] = [
-            trainer.update(time=START + 10 * place + 5, skipped=place == 1)
+            trainer.update(time=START + 10 * index + 5, skipped=index == 1)
         ]
         records.append(trainer.scalars({"loss": None, "lr": 0.5}, kinds={"loss": "nan"}))
         records += trainer.updates(2, sampled=[1])
@@ -199,12 +199,12 @@ def test_whatever_order_records_come_in(
     for number, (resume, count) in enumerate(attempts):
         trainer = Trainer(run_id, resume_step=resume, started=START + number)
         store.ingest(trainer.batch())
-        for place in range(count):
-            last = place == count - 1
-            scale = 2.0 ** (4 * number + place % 4)
-            time = START + 1000 * number + place
+        for index in range(count):
+            last = index == count - 1
+            scale = 2.0 ** (4 * number + index % 4)
+            time = START + 1000 * number + index
             records: list[wire.Record] = [trainer.update(scale=scale, time=time)]
-            records.append(trainer.scalars({"loss": 100.0 * number + place}))
+            records.append(trainer.scalars({"loss": 100.0 * number + index}))
             records += [trainer.event("finish")] * last
             batches += (
                 [trainer.batch([each]) for each in records]
@@ -212,7 +212,7 @@ def test_whatever_order_records_come_in(
                 else [trainer.batch(records)]
             )
     ends = [each for each in batches if len(each.records) > 1]  # never lost
-    kept = [b for place, b in enumerate(batches) if place not in lost and b not in ends]
+    kept = [b for index, b in enumerate(batches) if index not in lost and b not in ends]
     order.shuffle(kept)
     for batch in [*kept, *ends]:
         store.ingest(batch)

@@ -217,7 +217,7 @@ def test_a_run_is_kept_longer_than_clocks_count(store: Store, prune: Prune) -> N
 def test_a_server_prunes_by_itself(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server with `keep_rows_days` prunes soon after it starts."""
     monkeypatch.setattr(upkeep, "FIRST_S", 0.01)
-    keeping = Settings(
+    retained = Settings(
         data_directory=settings.data_directory,
         database_url=settings.database_url,
         keep_rows_days=30,
@@ -225,7 +225,7 @@ def test_a_server_prunes_by_itself(settings: Settings, monkeypatch: pytest.Monke
     store = Store.open(settings)
     old_run(store, 3000)
     store.close()
-    app: Any = create_app(keeping)
+    app: Any = create_app(retained)
     with TestClient(app):
         opened = app.state.service.store
         wait_for(lambda: rows(opened) == 3000 - 2816)

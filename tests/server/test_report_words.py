@@ -169,9 +169,9 @@ def _scalers(count: int) -> list[tuple[Trainer, list[wire.Record]]]:
     """A run of ``count`` scalers in one process, each with two updates, the first of them skipped."""
     run_id, attempt_id = uuid4(), uuid4()
     made = []
-    for place in range(count):
-        trainer = Trainer(run_id, scaler=f"<s>{place}", attempt_id=attempt_id)
-        updates = [trainer.update(skipped=True, scale=2.0**place), trainer.update(scale=2.0**place)]
+    for index in range(count):
+        trainer = Trainer(run_id, scaler=f"<s>{index}", attempt_id=attempt_id)
+        updates = [trainer.update(skipped=True, scale=2.0**index), trainer.update(scale=2.0**index)]
         made.append((trainer, updates))
     return made
 
@@ -200,7 +200,7 @@ def test_each_scaler_has_charts_of_its_own(two: ReportData) -> None:
 
     assert [each.scaler for each in scales] == ["<s>0", "<s>1"]
     assert drawn[0] != drawn[1]
-    titles = [f"'scale-{place}'><h2>Loss scale · &lt;s&gt;{place}</h2>" for place in range(2)]
+    titles = [f"'scale-{index}'><h2>Loss scale · &lt;s&gt;{index}</h2>" for index in range(2)]
     assert all(each in page for each in titles)
     assert page.count("data-figure='scalars'") == 1
     assert Counter(_cells(page, "Optimizer")) == {"&lt;s&gt;0: SGD": 61, "&lt;s&gt;1: SGD": 61}
@@ -211,7 +211,7 @@ def test_each_scaler_has_charts_of_its_own(two: ReportData) -> None:
 def test_a_finding_says_of_which_scaler_it_is(two: ReportData, tmp_path: Path) -> None:
     """A finding names its scaler only if the run has more than one."""
     page = _body(two)
-    assert all(f" · scaler &lt;s&gt;{place}</p>" in page for place in range(2))
+    assert all(f" · scaler &lt;s&gt;{index}</p>" in page for index in range(2))
     page = _page(tmp_path, _sick(1))
     assert "<div class='finding'>" in page
     assert "scaler &lt;s&gt;" not in page

@@ -69,7 +69,7 @@ def test_what_comes_late_is_not_the_present(store: Store) -> None:
     ranks = [Trainer(rank=0, world_size=2)]
     ranks.append(Trainer(ranks[0].run_id, rank=1, world_size=2))
     ahead, behind = (
-        [sampled(each, interval=1 + place, scale=2.0**place) for place in range(size)]
+        [sampled(each, interval=1 + index, scale=2.0**index) for index in range(size)]
         for each, size in zip(ranks, (9, 5), strict=True)
     )
     seen = []

@@ -36,14 +36,14 @@ def steps(
 ) -> list[wire.Record]:
     """An update and a log record per loss; user steps begin at ``user`` and rise every ``every`` updates."""
     records: list[wire.Record] = []
-    for place, loss in enumerate(losses):
+    for index, loss in enumerate(losses):
         update = trainer.update()
         kind = "nan" if math.isnan(loss) else "inf" if loss > 0 else "-inf"
         finite = math.isfinite(loss)
         record = trainer.scalars(
             {"loss": loss if finite else None, "lr": 0.5}, kinds={} if finite else {"loss": kind}
         )
-        own = None if user is None else user + place // every
+        own = None if user is None else user + index // every
         records += [update, replace(record, time=update.time, user_step=own)]
     return records
 

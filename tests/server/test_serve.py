@@ -271,8 +271,8 @@ def pour(server: Server, batches: list[wire.Batch], kill_after: int | None) -> l
     """Send batches in order, and return the acknowledged steps; kill the server 4 ms into batch ``kill_after``."""
     acknowledged: list[int] = []
     killer = threading.Timer(0.004, server.kill)
-    for place, batch in enumerate(batches):
-        if place == kill_after:
+    for index, batch in enumerate(batches):
+        if index == kill_after:
             killer.start()
         try:
             answer = server.request(

@@ -18,13 +18,13 @@ from batches import Trainer, statistics
 def _climbing(updates: int = 1200) -> tuple[Trainer, list[wire.Update]]:
     """A run with growth_interval 50 that overflows from 2^13 on, sampled every 100 updates."""
     trainer, machine, records = Trainer(), Torch(growth_interval=50), []
-    for place in range(updates):
+    for index in range(updates):
         scale, skipped = machine.scale, machine.scale >= 2.0**13
         if skipped:
             machine.overflow()
         else:
             machine.clean(1)
-        gradients = statistics(seed=place).to_wire() if place % 100 == 50 else None
+        gradients = statistics(seed=index).to_wire() if index % 100 == 50 else None
         records.append(
             trainer.update(
                 skipped=skipped, scale=scale, scale_after=machine.scale, gradients=gradients
@@ -135,8 +135,8 @@ def test_a_skip_at_the_start_leaves_no_clean_updates(client: TestClient, send) -
     """A replay in which the first update is not skipped grows its scale after a whole interval."""
     trainer = Trainer()
     records = [
-        trainer.update(skipped=not place, scale=1024.0 / (1 + (place > 0)), growth_tracker=place)
-        for place in range(1990)
+        trainer.update(skipped=not index, scale=1024.0 / (1 + (index > 0)), growth_tracker=index)
+        for index in range(1990)
     ]
     send(trainer.batch(records))
     path = f"/api/v1/runs/{trainer.run_id}/simulate"
@@ -156,9 +156,9 @@ def test_nan_is_distinguished_from_overflow(
     )
     records = [
         trainer.update(skipped=True, optimizers=(step,), loss=loss)
-        if place % 10 == 9
+        if index % 10 == 9
         else trainer.update()
-        for place in range(100)
+        for index in range(100)
     ]
     send(trainer.batch(records))
     path = f"/api/v1/runs/{trainer.run_id}/simulate"
@@ -192,11 +192,11 @@ def test_scales_beyond_fp32_are_no_scales(client: TestClient, send, scale: float
     )
     records = [
         trainer.update(
-            scale=65536.0 if place < 4 else scale,
-            skipped=place == 3,
-            gradients=statistics(seed=place).to_wire() if place % 2 else None,
+            scale=65536.0 if index < 4 else scale,
+            skipped=index == 3,
+            gradients=statistics(seed=index).to_wire() if index % 2 else None,
         )
-        for place in range(8)
+        for index in range(8)
     ]
     send(trainer.batch(records, headers=(trainer.attempt, header)))
     run = f"/api/v1/runs/{trainer.run_id}"

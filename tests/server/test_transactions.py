@@ -214,9 +214,9 @@ def test_two_servers_may_take_turns_with_one_attempt(
         trainer.batch(trainer.updates(5), headers=()),
         resumed.batch(resumed.updates(10, sampled=[5]), headers=()),
     ]
-    for place, batch in enumerate(batches):
-        stores[place % 2].ingest(batch)
-        stores[1 - place % 2].ingest(other.batch(other.updates(1)))
+    for index, batch in enumerate(batches):
+        stores[index % 2].ingest(batch)
+        stores[1 - index % 2].ingest(other.batch(other.updates(1)))
     with Verification.begin(
         Settings(data_directory=tmp_path / "a", database_url=shared)
     ) as verification:

@@ -12,9 +12,9 @@ def test_scales_and_formats_of_a_run(client: TestClient, send) -> None:
     trainer = Trainer()
     records = [
         trainer.update(
-            scale=1024.0 if place < 15 else 2048.0, gradients=statistics(seed=0).to_wire()
+            scale=1024.0 if index < 15 else 2048.0, gradients=statistics(seed=0).to_wire()
         )
-        for place in range(30)
+        for index in range(30)
     ]
     send(trainer.batch(records))
     path = f"/api/v1/runs/{trainer.run_id}/whatif"

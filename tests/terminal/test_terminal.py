@@ -41,7 +41,7 @@ from waiting import wait_for
 
 
 @dataclass
-class Place:
+class Shell:
     """A server with two runs in one project, and one with several skips in another."""
 
     server: Server
@@ -52,7 +52,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     with Server(tmp_path_factory.mktemp("terminal") / "ampmon") as server:
         runs = {name: PostedRun(server, name) for name in ("first", "second")}
         runs["sick"] = PostedRun(server, "sick", project="other")
@@ -61,10 +61,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         for _ in range(8):
             runs["sick"].updates(skipped=True)
             runs["sick"].updates(5)
-        yield Place(server, runs)
+        yield Shell(server, runs)
 
 
-untouched = place  # another one, in which no test makes runs
+untouched = shell  # another one, in which no test makes runs
 
 
 def test_ampmon_alone_shows_three_commands_that_are_there() -> None:
@@ -103,7 +103,7 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == f"ampmon {ampmon.__version__}\n"
 
 
-def test_runs_are_listed_newest_first_and_filtered(untouched: Place) -> None:
+def test_runs_are_listed_newest_first_and_filtered(untouched: Shell) -> None:
     """`ampmon runs` lists the runs that match the filters, newest first, with their scale."""
     lines = untouched.typed("runs").out.splitlines()
 
@@ -115,15 +115,15 @@ def test_runs_are_listed_newest_first_and_filtered(untouched: Place) -> None:
     assert untouched.typed("runs", "--limit", "1").out.endswith("2 more: ampmon runs --limit 3\n")
 
 
-def test_the_list_as_json_is_the_answer_as_it_is(untouched: Place) -> None:
+def test_the_list_as_json_is_the_answer_as_it_is(untouched: Shell) -> None:
     """`ampmon runs --json` prints the server's answer."""
     done = untouched.typed("runs", "--json", "--limit", "2")
     assert [each["name"] for each in json.loads(done.out)["runs"]] == ["sick", "second"]
 
 
-def test_a_run_is_shown_with_its_numbers_and_its_fixes(place: Place) -> None:
+def test_a_run_is_shown_with_its_numbers_and_its_fixes(shell: Shell) -> None:
     """`ampmon show` prints scale, skips, underflow and findings. Only code and links may exceed 80 columns."""
-    done = place.typed("show", "sick")
+    done = shell.typed("show", "sick")
     out = " ".join(done.out.replace("\u202f", " ").split())
 
     assert done.code == 0
@@ -163,11 +163,11 @@ def test_an_overhead_beyond_the_budget_is_named() -> None:
 
 
 def test_a_sketch_of_the_scale_fits_a_narrow_terminal(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In 40 columns the line of the scale and its ticks have one line each."""
     monkeypatch.setenv("COLUMNS", "40")
-    lines = place.typed("show", "sick").out.splitlines()
+    lines = shell.typed("show", "sick").out.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("loss scale"))
     sketch = [line.strip() for line in lines[at + 1 : at + 3]]
     assert set(sketch[0]) <= set("▁▂▃▄▅▆▇█")
@@ -175,19 +175,19 @@ def test_a_sketch_of_the_scale_fits_a_narrow_terminal(
     assert lines[at + 3].startswith("skipped")
 
 
-def test_a_run_as_json_has_its_diagnosis(place: Place) -> None:
+def test_a_run_as_json_has_its_diagnosis(shell: Shell) -> None:
     """`ampmon show --json` prints an object with the run and its diagnosis."""
-    answer = json.loads(place.typed("show", "sick", "--json").out)
+    answer = json.loads(shell.typed("show", "sick", "--json").out)
 
     assert answer["run"]["skipped"] == 8
     assert answer["diagnosis"]["severity"] == "critical"
 
 
 @pytest.mark.parametrize("command", ["runs", "show"])
-def test_json_needs_no_package_of_the_server(place: Place, tmp_path: Path, command: str) -> None:
+def test_json_needs_no_package_of_the_server(shell: Shell, tmp_path: Path, command: str) -> None:
     """Where only the training's packages are installed, JSON is printed; the rest needs rich, which a line names."""
     (tmp_path / "rich.py").write_text("raise ModuleNotFoundError('No rich', name='rich')")
-    where = ["--data-dir", str(place.server.directory), "--url", place.server.url]
+    where = ["--data-dir", str(shell.server.directory), "--url", shell.server.url]
     read, drawn = (
         subprocess.run(
             [sys.executable, "-m", "ampmon_server.cli", command, *where, *options],
@@ -218,13 +218,13 @@ def test_what_cannot_be_answered_names_what_helps(command: str, tmp_path: Path) 
 # -- changes to runs -------------------------------------------------------------------------------------------------
 
 
-def test_a_run_is_renamed_and_tagged(place: Place) -> None:
+def test_a_run_is_renamed_and_tagged(shell: Shell) -> None:
     """A run's name is replaced; its tags are added and removed individually, and printed."""
-    run = PostedRun(place.server, "to be changed", project="changing")
-    renamed = place.typed("rename", "to be changed", "other name")
-    added = place.typed("tag", "other name", "a", "b")
-    removed = place.typed("tag", "other name", "c", "--remove", "a")
-    changed = place.server.get(run.path)
+    run = PostedRun(shell.server, "to be changed", project="changing")
+    renamed = shell.typed("rename", "to be changed", "other name")
+    added = shell.typed("tag", "other name", "a", "b")
+    removed = shell.typed("tag", "other name", "c", "--remove", "a")
+    changed = shell.server.get(run.path)
 
     assert renamed.out == f"renamed to be changed ({run.run_id}) to other name\n"
     assert added.out.endswith("): a, b\n")
@@ -232,26 +232,26 @@ def test_a_run_is_renamed_and_tagged(place: Place) -> None:
     assert (changed["name"], changed["tags"]) == ("other name", ["b", "c"])
 
 
-def test_an_archived_run_is_found_and_brought_back(place: Place) -> None:
+def test_an_archived_run_is_found_and_brought_back(shell: Shell) -> None:
     """An archived run leaves the list, can still be shown by name, and returns with --undo."""
-    PostedRun(place.server, "old", project="archiving").updates()
+    PostedRun(shell.server, "old", project="archiving").updates()
 
     def listed() -> bool:
-        return "old" in place.typed("runs", "--project", "archiving").out
+        return "old" in shell.typed("runs", "--project", "archiving").out
 
     assert listed()
-    assert place.typed("archive", "old").code == 0
+    assert shell.typed("archive", "old").code == 0
     assert not listed()
-    assert "old" in place.typed("runs", "--archived").out
-    assert place.typed("show", "old").code == 0
-    assert place.typed("archive", "--undo", "old").code == 0
+    assert "old" in shell.typed("runs", "--archived").out
+    assert shell.typed("show", "old").code == 0
+    assert shell.typed("archive", "--undo", "old").code == 0
     assert listed()
 
 
 def test_a_list_without_runs_says_whether_some_are_archived(tmp_path: Path) -> None:
     """Without runs, the list says how to start one. With archived runs only, it says how to list them."""
     with Server(tmp_path / "ampmon") as server:
-        there = Place(server, {})
+        there = Shell(server, {})
         assert there.typed("runs").out == "No runs yet. Start one: ampmon run train.py\n"
         PostedRun(server, "old").updates()
         assert there.typed("archive", "old").code == 0
@@ -261,15 +261,15 @@ def test_a_list_without_runs_says_whether_some_are_archived(tmp_path: Path) -> N
 
 
 def test_a_run_is_deleted_only_where_that_is_meant(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a terminal, deletion needs --yes. If one named run is unknown, none is deleted."""
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    runs = [PostedRun(place.server, name, project="deleting") for name in ("bad", "worse")]
-    asked = place.typed("delete", "bad")
-    unknown = place.typed("delete", "--yes", "bad", "wrose")
-    left = place.server.get("/runs?project=deleting")["total"]
-    done = place.typed("delete", "--yes", "bad", "worse", "bad")
+    runs = [PostedRun(shell.server, name, project="deleting") for name in ("bad", "worse")]
+    asked = shell.typed("delete", "bad")
+    unknown = shell.typed("delete", "--yes", "bad", "wrose")
+    left = shell.server.get("/runs?project=deleting")["total"]
+    done = shell.typed("delete", "--yes", "bad", "worse", "bad")
 
     assert (asked.code, unknown.code, left) == (2, 2, 2)
     assert "pass --yes" in asked.err
@@ -277,7 +277,7 @@ def test_a_run_is_deleted_only_where_that_is_meant(
     assert done.out.splitlines() == [
         f"deleted {n} ({r.run_id})" for n, r in zip(("bad", "worse"), runs, strict=True)
     ]
-    assert place.server.get("/runs?project=deleting")["total"] == 0
+    assert shell.server.get("/runs?project=deleting")["total"] == 0
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
@@ -369,10 +369,10 @@ def test_durations_are_reported_in_their_largest_unit() -> None:
     assert [each.replace("\u202f", " ") for each in words] == ["0 s", "59 s", "2 h", "12 d"]
 
 
-def test_a_run_without_steps_is_not_called_healthy(place: Place) -> None:
+def test_a_run_without_steps_is_not_called_healthy(shell: Shell) -> None:
     """In the list, a run that ended before its first step has a dash instead of the mark of a healthy run."""
-    run = PostedRun(place.server, "ended", project="endings")
+    run = PostedRun(shell.server, "ended", project="endings")
     run.event("finish")
-    wait_for(lambda: place.server.get(run.path)["verdict"])
-    (_, line) = place.typed("runs", "--project", "endings").out.splitlines()
+    wait_for(lambda: shell.server.get(run.path)["verdict"])
+    (_, line) = shell.typed("runs", "--project", "endings").out.splitlines()
     assert line.split()[-1] == "–"

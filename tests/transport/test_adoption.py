@@ -128,19 +128,19 @@ def test_a_stranger_whose_sender_works_is_only_silent(tmp_path: Path) -> None:
 
 def test_a_spool_taken_over_is_another_s_only_when_its_taker_is_gone(tmp_path: Path) -> None:
     """A claimed spool is adopted if its claimant is dead, or belongs to another machine and is silent."""
-    for who, left in ((LIVING, True), (DEAD, False), (STRANGER, True)):
+    for process, left in ((LIVING, True), (DEAD, False), (STRANGER, True)):
         attempt = Attempt(tmp_path, process=DEAD)
-        claimed = _claimed_by(attempt.spool.path, who)
+        claimed = _claimed_by(attempt.spool.path, process)
         assert (adopt(claimed, destination_of(claimed)) is None) == left
         assert (claimed.name in orphans(tmp_path)) is False
-        if who == STRANGER:
+        if process == STRANGER:
             silent(claimed)
             assert claimant_of(taken(claimed)) == this_process()
         attempt.spool.close()
 
 
-def _claimed_by(path: Path, who: ProcessIdentity) -> Path:
-    name = f"{path.name}~{who.pid}_{who.started}_{who.namespace}_{who.boot_id}_{who.host}"
+def _claimed_by(path: Path, process: ProcessIdentity) -> Path:
+    name = f"{path.name}~{process.pid}_{process.started}_{process.namespace}_{process.boot_id}_{process.host}"
     return path.rename(path.with_name(name))
 
 

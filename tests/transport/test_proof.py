@@ -115,10 +115,10 @@ STRANGERS: dict[str, bytes | Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("who", STRANGERS)
-def test_a_stranger_gets_nothing(tmp_path: Path, who: str) -> None:
+@pytest.mark.parametrize("kind", STRANGERS)
+def test_a_stranger_gets_nothing(tmp_path: Path, kind: str) -> None:
     """Whatever a stranger answers, it gets only a nonce, an id and an address, and no error shows the token."""
-    with stranger(STRANGERS[who]) as (url, heard):
+    with stranger(STRANGERS[kind]) as (url, heard):
         said = ask_all(url, tmp_path)
     assert len(heard) == 3
     assert all(QUESTION.fullmatch(each) for each in heard), heard

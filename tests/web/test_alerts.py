@@ -58,8 +58,10 @@ def test_an_alert_is_seen_and_taken_care_of(
     reader.arrive(run)
     reader.wait("a mark that it fires", lambda: reader.text(".findings > summary .alarm"))
     reader.unfold_findings()
-    reader.wait("who was alerting", lambda: "sent to phone" in reader.text(f"{ALERT} .standing"))
-    reader.wait("who was not", lambda: "refused the message (500)" in reader.text(f"{ALERT} .why"))
+    reader.wait("the targets", lambda: "sent to phone" in reader.text(f"{ALERT} .standing"))
+    reader.wait(
+        "the failed target", lambda: "refused the message (500)" in reader.text(f"{ALERT} .why")
+    )
     assert reader.text(f"{ALERT} .standing").startswith("Firing since ")
     assert reader.text(f"{ALERT} .why").startswith("Not delivered to chat: ")
     assert reader.text(f"{FIRST} .alarm") == "firing"
@@ -74,7 +76,9 @@ def test_an_alert_is_seen_and_taken_care_of(
     reader.unfold_findings()
     reader.wait("the alert", lambda: reader.text(f"{FIRST} .alarm"))
     reader.page.click(f"{ALERT} button:has-text('Acknowledge')")
-    reader.wait("who", lambda: "acknowledged by the operator" in reader.text(f"{ALERT} .standing"))
+    reader.wait(
+        "the user", lambda: "acknowledged by the operator" in reader.text(f"{ALERT} .standing")
+    )
     assert reader.text(f"{FIRST} .alarm") == "acknowledged"
     reader.page.select_option(f"{ALERT} select", label="for 1 hour")
     reader.wait("the mute", lambda: "muted until" in reader.text(f"{ALERT} .standing"))

@@ -38,8 +38,8 @@ def test_runs_are_compared_on_one_axis(reader: Reader) -> None:
 def test_a_run_is_added_and_made_the_baseline_on_the_page(reader: Reader) -> None:
     """A run can be added and made the baseline. The others then show where their loss leaves its band."""
     runs = [PostedRun(reader.server, f"distant {name}") for name in ("one", "two", "base")]
-    for place, run in enumerate(runs):
-        losses = [1 + 0.01 * (step % 7) + (step >= 60 and place == 1) for step in range(120)]
+    for index, run in enumerate(runs):
+        losses = [1 + 0.01 * (step % 7) + (step >= 60 and index == 1) for step in range(120)]
         run.logs({"loss": loss} for loss in losses)
     one, two, base = (str(run.run_id) for run in runs)
     reader.open(f"#/compare?runs={one},{two}")

@@ -102,7 +102,7 @@ def _opened_from_a_skip(reader: Reader) -> None:
 
 def test_the_table_is_of_what_was_asked_for_last(reader: Reader) -> None:
     """A late answer to an earlier request is not drawn over a later one."""
-    names = tuple(f"layer.{place}.weight" for place in range(30))
+    names = tuple(f"layer.{index}.weight" for index in range(30))
     run = PostedRun(reader.server, "of many parameters", parameters=names)
     run.updates(5)
     reader.show(run)
