@@ -74,6 +74,23 @@ def test_time_is_counted_from_each_runs_start() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("minutes", "width", "ticks"),
+    [
+        (400, 1440, ["0", "1 h", "2 h", "3 h", "4 h", "5 h", "6 h"]),
+        (150, 1440, ["0", "20 min", "40 min", "1 h", "1 h 20 min", "1 h 40 min", "2 h", "2 h 20 min"]),
+        (150, 390, ["0", "1 h", "2 h"]),
+    ],
+)  # fmt: skip
+def test_ticks_of_long_runs_are_whole_and_have_room(
+    minutes: int, width: int, ticks: list[str]
+) -> None:
+    """Ticks of hours have whole minutes and no fractions, and a narrow plot has fewer of them."""
+    view = View(0, minutes * 60_000_000 + 1, x="time", width=width)
+    axis = scale(runs([4.0] * 31), view)["layout"]["xaxis"]
+    assert [each.replace("\u202f", " ") for each in axis["ticktext"]] == ticks
+
+
 def test_times_before_a_start_are_negative() -> None:
     """A clock that was set back puts updates before their run's start, and the ticks there are negative."""
     run = Compared("a", 0, made.source(made.updates([4.0] * 31)), made.START + 2_000_000)
