@@ -60,6 +60,7 @@ def test_the_words_are_as_expected() -> None:
         "sentence": "About 2 skips (1 to 3) instead of 9.",
         "standing": "Alternative: no finding recommends a change.",
         "code": "scaler = ampmon.GradScaler(growth_interval=50)  # growth_interval was 2000",
+        "bases": {"y": 2},
     }
 
 

@@ -96,6 +96,7 @@ def test_the_whole_chart_is_as_expected() -> None:
         "no overflow, 4.0 bits of headroom.",
         "standing": "Alternative: no finding recommends a change.",
         "code": "scaler = ampmon.GradScaler(init_scale=2.0**4)  # init_scale was 65536",
+        "bases": {"x": 2, "y": 10},
     }
     assert [each["text"] for each in layout["annotations"]] == [
         "newest sample: 2<sup>10</sup>",

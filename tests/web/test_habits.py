@@ -238,7 +238,7 @@ def test_a_chart_is_saved_and_a_number_copied(reader: Reader, tmp_path: Path) ->
     assert "Loss scale" in saved["svg"].read_text("utf-8")
     assert ">step</text>" in saved["svg"].read_text("utf-8")
     assert saved["csv"].read_text("utf-8").startswith("series,step,")
-    assert "loss scale,19,16,,65 536 = 2¹⁶" in saved["csv"].read_text("utf-8").replace(
+    assert "loss scale,19,65536,,65 536 = 2¹⁶" in saved["csv"].read_text("utf-8").replace(
         "\u202f", " "
     )
     reader.open()

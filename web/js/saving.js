@@ -18,9 +18,10 @@ export function fileName(parts, ending) {
 }
 
 /** A row for each point: series, x, y, a heatmap's value, and the text. @param {Figure} figure */
-export function csvOf({ data, layout: { xaxis: axis } }) {
+export function csvOf({ data, layout }) {
+  const axis = layout.xaxis;
   const dated = axis?.type === "date";
-  const rows = data.flatMap((trace) => rowsOf(trace, dated));
+  const rows = data.flatMap((trace) => rowsOf(trace, layout));
   return [["series", dated ? "time (UTC)" : (axis?.title?.text ?? "x"), "y", "value", "words"], ...rows].map((row) => row.map(cell).join(",") + "\r\n").join("");
 }
 
@@ -52,15 +53,26 @@ export function unpacked(values) {
   return Array.from({ length: numbers.length / across }, (_, row) => numbers.slice(row * across, (row + 1) * across));
 }
 
-/** @param {Trace} trace @param {boolean} dated whether x are dates */
-function rowsOf({ name, x, y, z, text }, dated) {
-  const [across, up, words] = [unpacked(x), unpacked(y), unpacked(text)];
-  const at = (/** @type {number} */ index) => (dated ? dateOf(Number(across[index])) : across[index]);
-  if (z === undefined) return across.map((_, index) => [name, at(index), up[index], "", words[index]]);
+/** @param {Trace} trace @param {Layout} layout */
+function rowsOf({ name, x, y, yaxis = "y", z, text }, { xaxis, meta: { bases = {} }, [yaxis.replace("y", "yaxis")]: axis }) {
+  const said = unpacked(text);
+  const dated = xaxis?.type === "date";
+  const across = unpacked(x).map((at) => (dated ? dateOf(Number(at)) : valueOf(at, bases["x"])));
+  const up = unpacked(y).map((at) => valueOf(at, bases[yaxis], /** @type {Axis} */ (axis)?.range?.[0]));
+  if (z === undefined) return across.map((at, index) => [name, at, up[index], "", said[index]]);
   return unpacked(z).flatMap((row, level) => {
-    const said = unpacked(words[level]);
-    return unpacked(row).map((value, index) => [name, at(index), up[level], measured(value, said[index]), said[index]]);
+    const words = unpacked(said[level]);
+    return unpacked(row).map((value, index) => [name, across[index], up[level], measured(value, words[index]), words[index]]);
   });
+}
+
+/** The value at a place along an axis of logarithms to a base; without one, the place. A share at the `floor` is 0.
+ * @type {(at: unknown, base?: number, floor?: number) => unknown} */
+function valueOf(at, base, floor = -Infinity) {
+  if (base === undefined || !Number.isFinite(at)) return at;
+  const value = Number(at) <= floor ? 0 : base ** Number(at);
+  // The whole powers are exact, and seven digits of all others.
+  return Number.isInteger(at) ? value : Number(value.toPrecision(7));
 }
 
 /** @param {unknown} value of a heatmap's cell @param {unknown} words */

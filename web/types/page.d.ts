@@ -219,6 +219,8 @@ interface Meta {
   opens?: [string, string][];
   /** The time zone that its time axis names, in minutes east of UTC. */
   zone?: number;
+  /** The bases of the axes along which logarithms are drawn, by axis: "x", "y", "y2". */
+  bases?: Record<string, number>;
   /** A choice between whole numbers. */
   slider?: Choosable;
   /** The range of a number format, by exponents of the scaled gradient, and the counts of elements. */
@@ -654,6 +656,7 @@ interface Trace {
   width?: number;
   x?: unknown;
   y?: unknown;
+  yaxis?: string;
   text?: unknown;
   customdata?: unknown;
   z?: unknown;

@@ -81,6 +81,7 @@ def scale(runs: Sequence[Compared], view: View) -> Figure | str:
         frame,
         height=height,
         caption=f"Labels show the latest value.{left_out(runs, drawn, view, 'step')}",
+        meta={"bases": {"y": 2}},
         yaxis=y_axis(range=[low, high], **powers_of_two(low, high)),
         annotations=apart(labels, (low, high), height - 48, view),
     )
@@ -172,6 +173,7 @@ def fate(runs: Sequence[Compared], view: View) -> Figure | str:
         caption=words + notes,
         annotations=labels,
         anchor="y2",
+        meta={"bases": {"y": 10, "y2": 10}},
         **axes,
     )
 

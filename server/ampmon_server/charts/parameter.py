@@ -102,6 +102,7 @@ def parameter(window: Window) -> Figure | str:
         height=448,
         top=24,
         caption=_caption(columns, of.shard),
+        meta={"bases": {"y2": 2, "y3": 10}},
         xaxis={**x_axis(window), "anchor": "y3"},
         yaxis=y_axis(domain=PANELS["y"], **across),
         yaxis2=y_axis(domain=PANELS["y2"], showgrid=False, **_magnitudes(bits)),

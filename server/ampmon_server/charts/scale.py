@@ -135,6 +135,7 @@ def scale(window: Window) -> Figure:
         named=[trace["name"] for trace in marks],
         caption=_caption(all_of, window) + (room.caption if room else ""),
         xaxis={**x_axis(window), "anchor": "y2" if strip else "y"},
+        meta={"bases": {"y": 2}},
         yaxis=y_axis(range=[low, high], domain=domain, **powers_of_two(low, high)),
         **strip,
         shapes=shapes,

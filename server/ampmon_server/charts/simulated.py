@@ -68,6 +68,7 @@ def simulated(window: Window) -> Figure | str:
             "form": _form(found.simulated.setting),
             "sentence": sentence(found.recorded, found.simulated),
             **_standing(found),
+            "bases": {"y": 2},
         },
         hovermode="x unified",
         yaxis=y_axis(range=[low, high], **powers_of_two(low, high)),

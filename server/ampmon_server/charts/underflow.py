@@ -117,6 +117,7 @@ def underflow(window: Window) -> Figure | str:
         top=32 if narrow else 8,
         caption=_caption([HELD, *drawn], judged) + gone_caption,
         hovermode="x unified",
+        meta={"bases": {"y": 10}},
         yaxis=y_axis(range=[floor, top], **ticks(floor, top)),
         annotations=_line_labels(drawn, judged, gone, (floor, top)),
         showlegend=narrow,

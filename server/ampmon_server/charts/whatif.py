@@ -118,6 +118,7 @@ def whatif(window: Window) -> Figure | str:
             "slider": {"low": LEVELS[0], "high": LEVELS[-1], "value": at.chosen},
             "sentence": _sentence(asked, shares, at),
             **_standing(asked, at),
+            "bases": {"x": 2, "y": 10},
         },
         uirevision="whatif",
         hovermode="closest",

@@ -96,7 +96,8 @@ def figure(
 
     ``height`` and the ``top`` margin are in pixels. ``stacked`` is the height of the plot in the page's stack, for a
     chart that has a place there. The legend has the traces ``named``. ``meta`` is what else the page needs to know of
-    the chart.
+    the chart. Its ``bases`` are of the axes along which logarithms are drawn: base 2, or base 10 of shares, where the
+    lower end stands for 0.
     """
     view = window.view
     layout["shapes"] = [*shades(window), *layout.get("shapes", ())]
