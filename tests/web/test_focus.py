@@ -208,6 +208,21 @@ def test_the_charts_of_a_dark_page_are_printed_in_the_light_theme(reader: Reader
     reader.wait("dark charts again", lambda: reader.ask(shown) != light)
 
 
+def test_charts_that_were_never_on_the_screen_are_printed(reader: Reader) -> None:
+    """The keys that print draw the charts of the open tab first. The browser's menu prints those drawn before."""
+    run = PostedRun(reader.server)
+    run.updates(3)
+    reader.show(run)
+    waiting = "[...document.querySelectorAll('.panel[data-waiting]')].filter((one) => one.checkVisibility()).length"
+    assert reader.ask(waiting) > 0
+    reader.page.emulate_media(media="print")
+    assert reader.ask(waiting) == 0
+    reader.page.emulate_media(media="null")
+    reader.ask(f"window.print = () => {{ window.left = {waiting}; }}")
+    reader.page.keyboard.press("Control+p")
+    reader.wait("the print", lambda: reader.ask("window.left === 0"))
+
+
 def test_a_reader_who_asks_for_less_motion_is_taken_to_a_place_at_once(reader: Reader) -> None:
     """With the system's setting for reduced motion, a click on a skipped step leads to the charts at once."""
     run = PostedRun(reader.server)

@@ -122,6 +122,11 @@ export class Charts {
     for (const [panel, ask] of this.#asks) if (panel.visible) ask();
   }
 
+  /** Draw each chart of the open tab, on the screen or not: all of them are printed. */
+  async drawAll() {
+    await Promise.all(this.#panels.map((panel) => this.#refresh(panel, panel.element.checkVisibility())));
+  }
+
   async recolour() {
     await Promise.all(this.#panels.map((panel) => panel.redraw()));
   }
@@ -199,11 +204,11 @@ export class Charts {
     }
   }
 
-  /** Fetch and draw a chart if it is on the screen. Never rejects. @param {Panel} panel */
-  async #refresh(panel) {
+  /** Fetch and draw a chart if it is `seen`. Never rejects. @param {Panel} panel */
+  async #refresh(panel, seen = panel.visible) {
     const version = this.#follows ? this.#version : null;
     const view = this.#asked;
-    if (this.#held || !panel.visible || version === -1 || view === null) return;
+    if (this.#held || !seen || version === -1 || view === null) return;
     const generation = this.#generation;
     const wanted = () => generation === this.#generation && !this.#held;
     const query = figureQuery(view, panel.choices);

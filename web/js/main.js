@@ -225,6 +225,10 @@ function skip(event) {
 
 /** @param {KeyboardEvent} event */
 function onKey(event) {
+  if (event.key === "p" && (event.ctrlKey || event.metaKey) && page?.charts) {
+    event.preventDefault();
+    void page.charts.drawAll().then(() => window.print());
+  }
   const target = event.target instanceof Element ? event.target : null;
   const command = document.querySelector("dialog[open]") ? null : commandOf(event, target);
   if (command !== null && act(command)) event.preventDefault();
