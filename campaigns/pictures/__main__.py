@@ -27,6 +27,7 @@ IMAGES = ROOT / "docs" / "img"
 WIDTHS = {"desk": DESK[0], "phone": PHONE[0]}
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 IN_DOCS = {
+    "hero": ("hero", DESK[0]),
     "run": ("run, top", DESK[0]),
     "charts": ("run, charts", DESK[0]),
     "list": ("list, trained", DESK[0]),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 from playwright.sync_api import expect
 
 from campaigns.extremes import EXTREMES, FROM_THE_RIGHT, MARKUP
+from campaigns.pictures import hero
 from campaigns.pictures.trained import DEMO, LONG, training
 from campaigns.views import VIEWS
 from web.reader import Reader
@@ -53,8 +55,8 @@ def _run(name: str, query: str = "") -> Shot:
     return Shot(come)
 
 
-def _top(reader: Reader, runs: Runs) -> None:
-    reader.open(f"#/runs/{runs['planted_overflow']}")
+def _top(reader: Reader, runs: Runs, name: str = "planted_overflow") -> None:
+    reader.open(f"#/runs/{runs[name]}")
     reader.wait("the scale", reader.points)
     reader.wait("a verdict", lambda: reader.text(".findings .verdict"))
 
@@ -128,6 +130,7 @@ SHOTS: dict[str, Shot] = {
     "list": Shot(_list, whole=False),
     "list, trained": Shot(_trained, whole=False),
     "list, two chosen": Shot(_chosen, whole=False),
+    "hero": Shot(partial(_top, name=hero.NAME), whole=False),
     "run, top": Shot(_top, whole=False),
     "run, charts": Shot(_charts, whole=False),
     "run, toast": Shot(_toast, whole=False),

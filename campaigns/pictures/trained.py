@@ -19,6 +19,7 @@ from benchmarks.store.filling import fill
 from benchmarks.store.samples import Real
 from benchmarks.store.track import track
 from campaigns.extremes import make
+from campaigns.pictures import hero
 from posted import post
 from serving import Server
 
@@ -50,6 +51,7 @@ def stored(directory: Path) -> Runs:
             make(partial(post, server))
             for script in SCRIPTS:
                 _train(server, EXAMPLES / f"{script}.py").wait(TRAINING_S)
+            _train(server, "-m", hero.__name__).wait(TRAINING_S)
             demo(server, DEMO_STEPS).wait(TRAINING_S)
             whole.touch()
         return {run["name"]: UUID(run["run_id"]) for run in server.get("/runs?limit=1000")["runs"]}
