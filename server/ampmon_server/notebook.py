@@ -7,7 +7,6 @@ the server that runs on the data directory, else from its database. `ampmon doct
 from __future__ import annotations
 
 import html
-import json
 import textwrap
 import time
 from collections.abc import Callable, Iterable
@@ -230,7 +229,7 @@ def _drawn(
     if "logged" in fields:
         fields["name"] = fields.pop("logged")
     document = msgspec.json.decode(server.get(f"/runs/{run_id}/figures/{name}", fields))
-    roles = json.loads((assets.web_directory() / "roles.json").read_text("utf-8"))[theme]
+    roles = assets.themes()[theme]
     return _titled(resolve(_dated(document), roles), roles)
 
 

@@ -41,7 +41,7 @@ from ampmon_server.charts.together import (
     tall,
     without,
 )
-from ampmon_server.charts.underflow import ticks
+from ampmon_server.charts.underflow import height_of, ticks
 from ampmon_server.model.aggregates.gradients import SHARES as CLASSES
 from ampmon_server.model.words import count, percent, power, steps
 
@@ -153,7 +153,7 @@ def fate(runs: Sequence[Compared], view: View) -> Figure | str:
         floor, top = _decades(shares)
         ends = []
         for (run, of), line_of in zip(judged, shares, strict=True):
-            heights = np.maximum(np.log10(np.maximum(line_of, 1e-30)), floor)
+            heights = height_of(line_of, floor)
             said = [f"{percent(each)} {share}" for each in line_of.tolist()]
             trace = line(*of.pieces, heights, of.window, said, yaxis=axis, line=run.line)
             # The legend has room for each run only once.

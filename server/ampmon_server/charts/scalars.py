@@ -24,8 +24,8 @@ from ampmon_server.charts.parts.layout import (
 from ampmon_server.charts.parts.source import Source, View
 from ampmon_server.charts.parts.traces import CROSS, Trace, broken, each_once, markers
 from ampmon_server.charts.parts.window import Gaps, Window, axis_of, ends, in_view, typed
-from ampmon_server.model.aggregates.merging import Cells, starts_of
-from ampmon_server.model.aggregates.scalars import mean, merge, not_finite
+from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.scalars import LAYOUT, mean, merge, not_finite
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, digits_of, plural, steps
 
@@ -101,8 +101,7 @@ def scalars(window: Window) -> Figure | str:
 
 def columns_of(cells: Cells, window: Window) -> Cells:
     """Merge cells into one for each pixel column that has a value."""
-    keys = np.floor_divide(window.x.at(cells, "first"), window.span).astype(np.int64)
-    return merge(cells, starts_of(keys))
+    return window.columns(cells, window.view.columns, LAYOUT)[0]
 
 
 def _panel(name: str, cells: Cells, axis: str, window: Window, gaps: Gaps) -> list[Trace]:
