@@ -13,7 +13,7 @@ from ampmon_server.charts import Figure, Source, View
 from ampmon_server.charts.compared import COMPARED, fate, scale, skips
 from ampmon_server.charts.logged import LONG, logged
 from ampmon_server.charts.parts.chart import NO_USER_STEPS
-from ampmon_server.charts.together import COLOURS, RUNS_MAX, Compared
+from ampmon_server.charts.together import COLOURS, RUNS_MAX, Compared, shared
 from ampmon_server.model.aggregates.departure import Departure, band
 from ampmon_server.model.series import UserSteps
 
@@ -26,6 +26,25 @@ def runs(*scales: list[float], **keys: Any) -> list[Compared]:
         )
         for index, each in enumerate(scales)
     ]
+
+
+def test_labels_tell_names_that_begin_alike_apart() -> None:
+    """A name too long for its label leaves out the words that another name begins with as well."""
+    names = [
+        *(f"llama-7b-finetune-lr{each}e-5-adamw-betas0.95" for each in (1, 10, 2)),
+        "first run",
+    ]
+    labels = [
+        Compared(name, 0, made.source(made.updates([1.0])), shared=shared(name, names)).label
+        for name in names
+    ]
+    assert [each.strip("\u2068\u2069") for each in labels] == [
+        "…lr1e-…s0.95",
+        "…lr10e…s0.95",
+        "…lr2e-…s0.95",
+        "first run",
+    ]
+    assert [shared(name, ["a-b", "a-bc", "a-b"]) for name in ("a-b", "a-bc", "b")] == [2, 2, 0]
 
 
 def test_every_skip_is_counted_in_its_runs_row() -> None:

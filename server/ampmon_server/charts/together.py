@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
 from typing import Any, TypeAlias
 
 from ampmon_server.charts.parts.chart import NO_USER_STEPS, nothing_here, titled
@@ -60,14 +62,16 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 class Compared:
     """One of the compared runs: its name, the place of its colour, and its data.
 
-    ``started`` is its start in us since the epoch; on a time axis, x is the time since then. ``band`` is the band of
-    the baseline, and ``left`` is where another run leaves it. Only the chart of logged values gets these two.
+    ``started`` is its start in us since the epoch; on a time axis, x is the time since then. ``shared`` counts the
+    first letters of the name that tell it from no other one. ``band`` is the band of the baseline, and ``left`` is
+    where another run leaves it. Only the chart of logged values gets these two.
     """
 
     name: str
     place: int
     source: Source
     started: int = 0
+    shared: int = 0
     band: BaselineBand | None = None
     left: Departure | None = None
 
@@ -82,8 +86,15 @@ class Compared:
 
     def beside(self, value: str) -> str:
         """Return the name and a value in one line beside a plot. Only the name is shortened."""
-        name = shortened(self.name, min(NAME_MAX, LINE_MAX - len(value)))
-        return f"\u2068{escaped(name)}\u2069 {value}".strip()
+        name = self.within(min(NAME_MAX, LINE_MAX - len(value)))
+        return f"{escaped(name)} {value}".strip()
+
+    def within(self, letters: int) -> str:
+        """Return the name, isolated in text direction and shortened to ``letters``."""
+        name = self.name
+        if self.shared and len(name) > letters:
+            name = f"…{name[self.shared :]}"
+        return f"\u2068{shortened(name, letters)}\u2069"
 
     @property
     def line(self) -> dict[str, Any]:
@@ -92,6 +103,13 @@ class Compared:
             "width": 1.5,
             "dash": DASHES[(self.place + self.place // COLOURS) % len(DASHES)],
         }
+
+
+def shared(name: str, others: Iterable[str]) -> int:
+    """Return how many first letters of a name, in whole words, another name begins with as well."""
+    others = [each for each in others if each != name]
+    most = max((len(commonprefix([name, each])) for each in others), default=0)  # noqa: RUF071 - no paths
+    return len(re.split(r"[^\W_]*$", name[:most])[0])
 
 
 ComparedChart: TypeAlias = Callable[[Sequence[Compared], View], Figure]
@@ -138,7 +156,7 @@ def left_out(runs: Sequence[Compared], drawn: Sequence[Compared], view: View, wh
 
 def without(why: str, runs: Sequence[Compared]) -> str:
     """Return a sentence, with a leading space, about runs that are not drawn. Empty if there are none."""
-    names = ", ".join(f"\u2068{shortened(run.name, 2 * NAME_MAX)}\u2069" for run in runs)
+    names = ", ".join(run.within(2 * NAME_MAX) for run in runs)
     return f" Not drawn, {why}: {names}." if runs else ""
 
 
@@ -155,7 +173,8 @@ def chart(
     A phone has no room for labels beside the plot, so it gets a legend if that fits above (`NAMED_MAX`).
     """
     view = frame.view
-    named = [run.label for run in runs] if view.narrow and len(runs) <= NAMED_MAX else []
+    legend = view.narrow and len(runs) <= NAMED_MAX
+    named = [hovered(run)["name"] for run in runs] if legend else []
     if view.narrow:
         layout["annotations"] = []
         # Each run is a group. With a gap between groups, the legend would be higher than the room above the plot.
