@@ -3,13 +3,15 @@
 /** @type {View["x"][]} */
 export const AXES = ["step", "time", "user"];
 
-/** The query parameters of a view. Every other parameter is a choice of a chart, by its name. */
-const OWN = new Set(["x", "start", "stop", "stream", "rank", "parameter", "follow", "at"]);
-
 const RUN_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
-/** @returns {View} */
-export const wholeView = () => ({ x: "step", start: null, stop: null, stream: null, rank: null, parameter: null, follow: null, at: null, choices: {} });
+export const wholeView = () => view(new URLSearchParams());
+
+/** A query of what is given: neither null nor "". @param {Record<string, string | number | Maybe>} values */
+export function queryOf(values) {
+  const given = Object.entries(values).filter(([, value]) => value != null && value !== "");
+  return new URLSearchParams(given.map(([name, value]) => [name, String(value)]));
+}
 
 /** Return a copy of `choices` with `name` set to `value`, or without `name` if `value` is "".
  * @type {(choices: View["choices"], name: string, value: string) => View["choices"]} */
@@ -33,48 +35,34 @@ export function parse(hash) {
 
 /** Build the hash that `parse` reads back. @param {Exclude<Address, {page: "nothing" | "alerts"}>} address */
 export function format(address) {
-  if (address.page === "list") return withQuery("#/", new URLSearchParams(address.filters));
-  const query = viewQuery(address.view, address.view.x !== "step");
+  if (address.page === "list") return withQuery("#/", queryOf(address.filters));
+  const { x, choices, ...own } = address.view;
+  const query = queryOf({ x: x === "step" ? null : x, ...own, ...choices });
   if (address.page === "run") return withQuery(`#/runs/${encodeURIComponent(address.run)}`, query);
   query.delete("runs");
   return `#/compare?runs=${address.runs.map(encodeURIComponent).join(",")}${query.size ? `&${query}` : ""}`;
 }
 
-/** Build a view's query. `withAxis` includes the x axis. @type {(view: View, withAxis: boolean) => URLSearchParams} */
-function viewQuery(view, withAxis) {
-  const query = new URLSearchParams();
-  if (withAxis) query.set("x", view.x);
-  for (const name of /** @type {const} */ (["start", "stop", "stream", "rank", "parameter", "follow", "at"])) {
-    const value = view[name];
-    if (value !== null) query.set(name, String(value));
-  }
-  for (const [name, value] of Object.entries(view.choices)) query.set(name, value);
-  return query;
-}
-
 /** Build a figure's query. "parameter" and "rank" among the choices are fields of the view.
- * @param {View} view @param {readonly string[]} [choices] */
-export function figureQuery(view, choices = []) {
-  const query = viewQuery({ ...view, follow: null, at: null, rank: null, parameter: null, choices: {} }, true);
-  for (const name of choices) {
-    const value = name === "parameter" || name === "rank" ? view[name] : view.choices[name];
-    if (value !== null && value !== undefined) query.set(name, value);
-  }
-  return query;
+ * @param {View} view @param {readonly string[]} [names] of the choices */
+export function figureQuery({ x, start, stop, stream, rank, parameter, choices }, names = []) {
+  /** @type {Record<string, string | null>} */
+  const given = { ...choices, rank, parameter };
+  return queryOf({ x, start, stop, stream, ...Object.fromEntries(names.map((name) => [name, given[name]])) });
 }
 
-/** @param {URLSearchParams} options @returns {View} */
+/** Every parameter that is not the view's own is a choice of a chart, by its name. @param {URLSearchParams} options @returns {View} */
 function view(options) {
-  const choices = Object.fromEntries([...options].filter(([name]) => !OWN.has(name) && name !== "runs"));
+  const { x, start, stop, stream = null, rank = null, parameter = null, follow, at, runs: _, ...choices } = Object.fromEntries(options);
   return {
-    x: AXES.find((axis) => axis === options.get("x")) ?? "step",
-    start: whole(options.get("start")),
-    stop: whole(options.get("stop")),
-    stream: options.get("stream"),
-    rank: options.get("rank"),
-    parameter: options.get("parameter"),
-    follow: whole(options.get("follow")),
-    at: whole(options.get("at")),
+    x: AXES.find((axis) => axis === x) ?? "step",
+    start: whole(start),
+    stop: whole(stop),
+    stream,
+    rank,
+    parameter,
+    follow: whole(follow),
+    at: whole(at),
     choices,
   };
 }
@@ -82,8 +70,8 @@ function view(options) {
 /** @param {string} path @param {URLSearchParams} query */
 const withQuery = (path, query) => query.size ? `${path}?${query}` : path;
 
-/** @param {string | null} text */
-const whole = (text) => text !== null && /^\d{1,16}$/.test(text) ? Number(text) : null;
+/** @param {string} [text] */
+const whole = (text = "") => /^\d{1,16}$/.test(text) ? Number(text) : null;
 
 /** Null if the click opens nothing. @type {(figure: Figure | null, point: Point, view: View) => View | null} */
 export function opened(figure, { y }, view) {

@@ -1,5 +1,6 @@
 // The page that compares 2 to 20 runs: charts on one axis, distances from a baseline, results and configuration.
 
+import { queryOf } from "./address.js";
 import { Charts } from "./charts.js";
 import { badge, h, html, nothing, notices, render, searchField } from "./dom.js";
 import { count, NONE, plural } from "./format.js";
@@ -45,7 +46,7 @@ export class Compare {
   /** The facts' path. They depend on the chosen baseline and logged value. */
   get path() {
     const { baseline, name } = this.charts.view.choices;
-    return `/compare?${this.among}&${new URLSearchParams({ ...(baseline && { baseline }), ...(name && { name }) })}`;
+    return `/compare?${this.among}&${queryOf({ baseline, name })}`;
   }
 
   async refresh() {
@@ -157,7 +158,7 @@ export class Compare {
     this.#searched = search;
     if (!search) return this.#offer(null);
     try {
-      const query = new URLSearchParams({ search, limit: String(OFFERED + this.asked.length) });
+      const query = queryOf({ search, limit: OFFERED + this.asked.length });
       const { runs } = /** @type {{runs: Summary[]}} */ (await get(`/runs?${query}`));
       if (this.#searched === search) this.#offer(runs.filter((run) => !this.asked.includes(run.run_id)).slice(0, OFFERED));
     } catch {

@@ -1,6 +1,7 @@
 // The columns of the list of runs, which of them the reader chose, in which order, and the filters. The browser remembers
 // the columns, and the address holds the filters.
 
+import { queryOf } from "./address.js";
 import { remember, remembered } from "./browser.js";
 import { badge, DECLARED, h, html, keyed, nothing, popup, render, searchField, select, verdictBadge } from "./dom.js";
 import { ago, clock, count, NONE, percent, plural, unquoted } from "./format.js";
@@ -143,9 +144,7 @@ const NAMES = [...NARROW, "archived", "sort", "order"];
 export const ALL = { project: "", status: "", tag: "", search: "", archived: "" };
 
 /** @param {ListFilters} given */
-export function queryOf(given) {
-  return new URLSearchParams(NAMES.map((name) => [name, given[name] ?? ""]).filter(([, value]) => value !== ""));
-}
+export const filterQuery = (given) => queryOf(Object.fromEntries(NAMES.map((name) => [name, given[name]])));
 
 /** Whether any filter is set, apart from "archived". @param {ListFilters} given */
 export function isNarrow(given) {

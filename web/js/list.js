@@ -1,7 +1,7 @@
 // The page of all runs, searched, filtered and sorted by the server. Only the rows on the screen are on the page.
 
 import { copyOf, h, html, keyed, mark, notices, render, renderForm } from "./dom.js";
-import { ALL, columnChoice, filterBar, isNarrow, queryOf, shownColumns } from "./list-columns.js";
+import { ALL, columnChoice, filterBar, filterQuery, isNarrow, shownColumns } from "./list-columns.js";
 import { paced } from "./pace.js";
 import { pagesOf, rowsOn } from "./range.js";
 import { Actions } from "./run-actions.js";
@@ -117,12 +117,12 @@ export class List {
   }
 
   async refresh() {
-    const asked = queryOf(this.given).toString();
+    const asked = filterQuery(this.given).toString();
     const [from, after] = pagesOf(...this.#table.shown, PAGE);
     // One answer for all pages: between two, a new run may move the rows of the second.
     const range = `${from ? `offset=${from * PAGE}&` : ""}limit=${(after - from) * PAGE}`;
     const { total, runs, refused } = /** @type {RunsAnswer} */ (await get(`/runs?${range}${asked && `&${asked}`}`));
-    if (asked !== queryOf(this.given).toString()) return;
+    if (asked !== filterQuery(this.given).toString()) return;
     if (asked !== this.#asked) this.#pages.clear();
     this.#asked = asked;
     const [place] = this.#table.shown;
@@ -188,7 +188,7 @@ export class List {
   #draw() {
     const narrow = isNarrow(this.given);
     const bare = !narrow && this.given["archived"] !== "true";
-    const none = this.#pages.size > 0 && this.#total === 0 && this.#asked === queryOf(this.given).toString();
+    const none = this.#pages.size > 0 && this.#total === 0 && this.#asked === filterQuery(this.given).toString();
     this.#firstRun.hidden = !none || !bare;
     const list = { groups: this.#groups, total: this.#total, columns: this.#columns };
     renderForm(

@@ -1,5 +1,6 @@
 // The table of parameters at the newest sampled update, searched, sorted and paged by the server, and one parameter in detail.
 
+import { queryOf } from "./address.js";
 import { motion } from "./browser.js";
 import { DECLARED, dotted, h, html, render, searchField, term } from "./dom.js";
 import { count, NONE, plural } from "./format.js";
@@ -91,11 +92,9 @@ export class Parameters extends Ledger {
 
   get #query() {
     const { stream, choices } = this.charts.view;
-    const query = new URLSearchParams({ sort: this.#order.sort, limit: String(this.limit) });
-    if (this.#order.order === "ascending") query.set("backwards", "true");
-    if (stream !== null) query.set("stream", stream);
-    if (choices["search"]) query.set("search", choices["search"]);
-    return query.toString();
+    const { sort, order } = this.#order;
+    const backwards = order === "ascending" ? "true" : "";
+    return String(queryOf({ sort, limit: this.limit, backwards, stream, search: choices["search"] }));
   }
 
   /** Ignore errors: a later refresh fetches again. @param {Order} order */
@@ -154,12 +153,11 @@ export class Drawer {
   async #fetch() {
     const { stream, parameter } = this.charts.view;
     if (parameter === null || this.#run === null) return;
-    const of = { ...(stream === null ? {} : { stream }) };
     const wanted = `${this.#run.sampled_updates} ${this.#run.skipped} ${stream} ${parameter}`;
     if (wanted === this.#version) return;
     const answers = await Promise.all([
-      get(`${this.path}/parameters?${new URLSearchParams({ ...of, name: parameter })}`),
-      get(`${this.path}/skips?${new URLSearchParams({ ...of, parameter, limit: String(SKIPS) })}`),
+      get(`${this.path}/parameters?${queryOf({ stream, name: parameter })}`),
+      get(`${this.path}/skips?${queryOf({ stream, parameter, limit: SKIPS })}`),
     ]).catch(refusalOf);
     if (parameter !== this.charts.view.parameter || stream !== this.charts.view.stream) return;
     this.#read = /** @type {[Sampled, FoundSkips] | string} */ (answers);

@@ -1,5 +1,6 @@
 // Ranges of x and of rows: what a drag, a button, a growing run or a screen asks for. Pure, but for the search for skips.
 
+import { queryOf } from "./address.js";
 import { duration, plural } from "./format.js";
 import { dateOf } from "./saving.js";
 import { get } from "./server.js";
@@ -115,9 +116,9 @@ export function skipFinder(path) {
   return async (view, side) => {
     // Search from the mark, else from an end of the range.
     const from = view.at ?? (side === "before" ? view.stop : view.start ? view.start - 1 : null);
-    const known = view.x === "user" || from === null ? {} : { [view.x]: String(from) };
-    const place = view.at === last.at ? { step: String(last.step) } : known;
-    const query = new URLSearchParams({ side, ...place, ...(view.stream === null ? {} : { stream: view.stream }) });
+    const known = view.x === "user" ? {} : { [view.x]: from };
+    const place = view.at === last.at ? { step: last.step } : known;
+    const query = queryOf({ side, ...place, stream: view.stream });
     const { step, time } = /** @type {{step: number | null, time: number | null}} */ (await get(`${path}/skips/nearest?${query}`));
     if (step === null || time === null) return null;
     const x = view.x === "time" ? "time" : "step";

@@ -90,17 +90,8 @@ function cell(value) {
   return /[",;\t\r\n]/.test(words) ? `"${words.replaceAll('"', '""')}"` : words;
 }
 
-/** @param {string} words @param {number} most characters in a line */
-function lines(words, most) {
-  /** @type {string[]} */
-  const done = [];
-  for (const word of words.split(" ").filter(Boolean)) {
-    const last = done.at(-1);
-    if (last === undefined || last.length + word.length + 1 > most) done.push(word);
-    else done[done.length - 1] = `${last} ${word}`;
-  }
-  return done;
-}
+/** Break words into lines of at most `most` characters, or of one longer word. @type {(words: string, most: number) => string[]} */
+const lines = (words, most) => words.match(new RegExp(`\\S.{0,${most - 1}}(?= |$)|\\S+`, "g")) ?? [];
 
 /** Escape text for Plotly, which understands some HTML. @param {string} words */
 const escapeMarkup = (words) => words.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");

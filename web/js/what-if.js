@@ -1,5 +1,6 @@
 // What is tried below charts: another scale, another policy, another number format's range.
 
+import { queryOf } from "./address.js";
 import { codeBlock, copyButton, h, html, nothing, renderForm, select, slider } from "./dom.js";
 import { percent, twoTo } from "./format.js";
 import { paced } from "./pace.js";
@@ -173,9 +174,8 @@ export class Simulate {
   async #advise() {
     this.#tell("Trying settings. This takes a few seconds for a long run.", true);
     try {
-      const { stream } = this.charts.view;
-      const query = stream === null ? "" : `?stream=${encodeURIComponent(stream)}`;
-      const { recommended } = /** @type {Simulated} */ (await get(`${this.path}/simulate${query}`));
+      const query = queryOf({ stream: this.charts.view.stream });
+      const { recommended } = /** @type {Simulated} */ (await get(`${this.path}/simulate?${query}`));
       const { name, ...numbers } = recommended.policy;
       const set = Object.entries(numbers).flatMap(([key, value]) => (value === null ? [] : [[key, String(value)]]));
       this.#tell(recommended.code ? "" : recommended.words);
