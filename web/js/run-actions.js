@@ -61,9 +61,9 @@ function ask(title, content, deed, answered) {
   const form = html`<form method="dialog">
     <h2>${title}</h2>
     ${content}
-    <p class="answers"><button type="button" @click=${cancel}>Cancel</button><button value="do" class="deed">${deed}</button></p>
+    <footer><button type="button" @click=${cancel}>Cancel</button><button value="do" class="deed">${deed}</button></footer>
   </form>`;
-  openDialog({ class: "asking", "aria-label": title }, form, (dialog) => {
+  openDialog({ class: "sheet asking", "aria-label": title }, form, (dialog) => {
     if (dialog.returnValue === "do") answered(new FormData(dialog.querySelector("form") ?? undefined));
   });
 }
