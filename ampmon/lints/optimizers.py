@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import PurePosixPath
+from posixpath import commonpath
 from typing import Any, TypeAlias
 
 import torch
@@ -222,20 +224,24 @@ def has_no_scale(scaler: Any) -> bool:
 
 
 def why_no_gradients(
-    optimizer: torch.optim.Optimizer, held: Sequence[int], of_model: Mapping[int, bool], steps: int
+    optimizer: torch.optim.Optimizer,
+    held: Sequence[int],
+    of_model: Mapping[int, tuple[str, bool]],
+    steps: int,
 ) -> tuple[str, str] | None:
     """Return the likely reason and the code to write instead, or None if some parameter has a gradient.
 
     ``held`` are ids of the optimizer's parameters when it was first seen. ``of_model`` has those of the models now, if
-    known, and whether each is trained. ``steps`` counts earlier steps.
+    known: the name of each, and whether it is trained. ``steps`` counts earlier steps.
     """
     parameters = parameters_of(optimizer)
     if any(parameter.grad is not None for parameter in parameters):
         return None
     now, then = {id(parameter) for parameter in parameters}, set(held)
     if not any(parameter.requires_grad for parameter in parameters):
+        frozen = [name for each, (name, _) in of_model.items() if each in now]
         # If they stepped before, the loop froze them, as a GAN's does with its discriminator.
-        if not steps and any(of_model.values()) and not now.isdisjoint(of_model):
+        if not steps and _are_adapted(frozen, of_model.values()):
             return _ADAPTED, _OF_TRAINED.format(constructor=constructor_of(optimizer))
         return (
             "All of them are frozen.",
@@ -252,6 +258,16 @@ def why_no_gradients(
         return f"The optimizer was changed since its first step: {change}. {_NO_WAY}", _IN_TURN
     before = f"They had gradients in the {steps} steps before. " if steps else ""
     return before + _NO_WAY, _IN_TURN
+
+
+def _are_adapted(frozen: Sequence[str], models: Collection[tuple[str, bool]]) -> bool:
+    """Whether the smallest module that holds all the frozen parameters trains others."""
+    place = commonpath(map(_module_of, frozen)) if frozen else "/"
+    return any(trained and _module_of(name).is_relative_to(place) for name, trained in models)
+
+
+def _module_of(parameter: str) -> PurePosixPath:
+    return PurePosixPath(*parameter.split(".")[:-1])
 
 
 NameOf = Callable[[torch.Tensor], str]

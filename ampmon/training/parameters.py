@@ -117,11 +117,18 @@ class ParameterRegistry:
         }
         return list(found.items())
 
-    def of_models(self) -> dict[int, bool]:
-        """For each parameter of the known models, by id: whether it is trained. Empty if no model is known."""
-        given = [module for _, _, reference in self._modules if (module := reference()) is not None]
-        modules = given or [model for _, model in built.models()]
-        return {id(each): each.requires_grad for module in modules for each in module.parameters()}
+    def of_models(self) -> dict[int, tuple[str, bool]]:
+        """For each parameter of the known models, by id: its name there, and whether it is trained."""
+        given = [
+            (prefix, model)
+            for prefix, path, reference in self._modules
+            if not path and (model := reference()) is not None
+        ]
+        return {
+            id(each): (prefix + name, each.requires_grad)
+            for prefix, model in given or built.models()
+            for name, each in model.named_parameters()
+        }
 
     def index(self, parameter: torch.Tensor) -> int | None:
         """The place in the header of a parameter that a living optimizer holds, or None if it is unknown."""

@@ -82,6 +82,20 @@ def test_a_discriminator_that_is_still_frozen(data_directory: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [True, False])
+def test_a_discriminator_that_is_frozen_at_first(data_directory: Path, given: bool) -> None:
+    """No adapter froze a discriminator before its first step, although the generator in the same model is trained."""
+    discriminator, generator = nn.Linear(2, 1), nn.Linear(2, 2)
+    model = nn.ModuleDict({"generator": generator, "discriminator": discriminator})
+    loop = Loop()
+    loop.scaler = ampmon.GradScaler("cpu", model=model if given else None)
+    loop.optimizer = SGD(discriminator.requires_grad_(False).parameters(), lr=0.1)
+    loop.scaler.scale(discriminator(generator(torch.ones(2))).sum()).backward()
+    detail = refused(loop, data_directory).detail
+    assert "adapters" not in detail["explanation"]
+    assert "parameter.requires_grad_(True)" in detail["fix"]
+
+
+@pytest.mark.parametrize("given", [True, False])
 def test_adapters_that_were_added_after_the_optimizer(data_directory: Path, given: bool) -> None:
     """If an adapter froze the optimizer's parameters, the lint says to build the optimizer from those that it trains.
 
