@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 MODULES_MAX = 100_000
-"""Parameters of modules beyond this number get no names."""
+"""Parameters of living modules beyond this number get no names."""
 SCALER, MODULE = "torch.amp.grad_scaler", "torch.nn.modules.module"
 
-built: dict[int, Any] = {}
-"""Weak references, by id, to the modules that registered parameters or children."""
+built: Any = {}
+"""The living modules that registered parameters or children, by id. Weak once modules are added."""
 sees_modules: list[bool] = []
 """Not empty once modules are added to `built`."""
 _made = {"scalers": 0, "enabled": 0, "refused": 0, "used": 0}
@@ -245,9 +245,12 @@ def _watch(scaler: Any) -> None:
 
 def see_modules(module: Any) -> None:
     """Remember each nn.Module that is built, for its parameters' names. Forward hooks would slow each call."""
+    global built
     import functools
+    import weakref
 
     if not sees_modules:
+        built = weakref.WeakValueDictionary()
         module.register_module_parameter_registration_hook(see_module)
         module.register_module_module_registration_hook(see_module)
         setstate = module.Module.__setstate__
@@ -263,11 +266,9 @@ def see_modules(module: Any) -> None:
 
 
 def see_module(module: Any, *_: Any) -> None:
-    import weakref
-
     try:
         if len(built) < MODULES_MAX:
-            built[id(module)] = weakref.ref(module)
+            built[id(module)] = module
     except Exception as error:
         _fail(error)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import importlib.util
 import sys
-import weakref
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
@@ -111,7 +110,7 @@ def names() -> dict[int, str]:
 
 def models() -> list[tuple[str, Any]]:
     """Return the models of this process, each with the prefix of its names. See `names`."""
-    found = _models(startup().built)
+    found = _models(list(startup().built.values()))
     trained = [model for model in found if model.training] or found
     counts: Counter[str] = Counter()
     named = []
@@ -142,9 +141,8 @@ def _subclasses(kind: type) -> set[type]:
     return found
 
 
-def _models(built: dict[int, weakref.ref[Any]]) -> list[Any]:
+def _models(living: list[Any]) -> list[Any]:
     """The modules that no other one contains and that have something to train."""
-    living = [module for reference in list(built.values()) if (module := reference()) is not None]
     inner = {id(child) for module in living for child in module._modules.values()}
     # Loops of StyleGAN freeze a model between its backward pass and its step.
     return [

@@ -107,6 +107,15 @@ def test_names_come_from_living_models(data_directory: Path, way: str, place: st
     assert names == [*of_net, "parameter 4 [scalar]"]
 
 
+def test_copies_that_are_gone_take_no_room(data_directory: Path) -> None:
+    """A model gets its names after any number of modules that are gone, such as copies made for each evaluation."""
+    few = "from ampmon.training.built import startup; startup().MODULES_MAX = 20"
+    copies = f"{MAKE}\ncopies = [torch.nn.Linear(1, 1) for _ in range(30)]\ndel copies"
+    scripts.run("-c", f"{few}\n{NAMELESS.format(between=copies, after='')}")
+    parameters = recording(data_directory).header().parameters
+    assert [each.name for each in parameters][:2] == ["body.weight", "body.bias"]
+
+
 def test_the_model_knows_names_best(data_directory: Path) -> None:
     """T10: names of the given model take precedence over the optimizer's."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 3))
