@@ -28,13 +28,13 @@ from ampmon.lints.optimizers import (
     look,
     made_anew,
     parameters_of,
+    version_of,
     why_no_gradients,
 )
 from ampmon.lints.passes import GradientWatcher, watchable
-from ampmon.lints.reporter import UNSTEPPED, UNSTEPPED_MAX, UPDATED, LintReporter, Warn
+from ampmon.lints.reporter import UNSTEPPED, UNSTEPPED_MAX, UPDATED, LintReporter
 from ampmon.training.outcome import is_sharded_scaler
 from ampmon.training.parameters import OptimizerNames, ParameterRegistry
-from ampmon.training.series import Stream
 
 
 P = ParamSpec("P")
@@ -76,6 +76,10 @@ class _SeenOptimizer:
     """Ids of its parameters when it was first seen."""
     waiting: int = 0
     """Consecutive updates for which it was unscaled but not stepped. A falling scale, as after overflows, ends them."""
+    moves: set[bool] = field(default_factory=set)
+    """Whether its weights changed in such updates. Both: the loop steps it, and leaves out steps after overflows."""
+    version: int = 0
+    """`version_of` it at the last update."""
     scale: float = 0.0
     """The newest scale known at the last update."""
     unscaled: bool = False
@@ -99,7 +103,7 @@ class Linter:
         self._names = names
         self._report = report
         self._reporter = LintReporter()
-        self.say = self._reporter.say
+        self.connect, self.say = self._reporter.connect, self._reporter.say
         self._seen: dict[int, _SeenOptimizer] = {}
         self.early = True
         """Whether checks of the first updates remain. Later only `stepping` and `updated` check the loop."""
@@ -132,10 +136,6 @@ class Linter:
         self.early = self._suspect = False
 
     # -- called by the monitor, in this order --------------------------------------------------------
-
-    def connect(self, stream: Stream | None, warn: Warn | None) -> None:
-        """Report to this stream from now on. Without one nothing is recorded, so nothing is reported."""
-        self._reporter.connect(stream, warn)
 
     @harmless
     def attached(self, scaler: Any) -> None:
@@ -208,7 +208,9 @@ class Linter:
                 self._moved = True
             elif seen.rates.steps >= FROZEN_AFTER and not seen.weighed:
                 seen.weighed = True
-                self._report_frozen(optimizer, seen)
+                if seen.rates.frozen(optimizer):
+                    name = self._names.name(optimizer)
+                    self._reporter.say("scheduler_frozen", optimizer=name, updates=FROZEN_AFTER)
         except Exception as error:
             self.give_up(error)
 
@@ -318,11 +320,14 @@ class Linter:
     def _wait(self, steps: Collection[int]) -> None:
         """Count updates, up to a report, in which an optimizer was unscaled but not stepped."""
         for key, seen in self._seen.items():
-            waits = seen.unscaled and key not in steps and self.scale >= seen.scale
-            seen.waiting = seen.waiting + 1 if waits else 0
+            if (optimizer := seen.optimizer()) is None:
+                continue
+            before, seen.version = seen.version, version_of(optimizer)
+            waits = seen.unscaled and key not in steps
+            seen.moves |= {seen.version != before} if waits else set()
+            seen.waiting = seen.waiting + 1 if waits and self.scale >= seen.scale else 0
             seen.scale, seen.unscaled = self.scale, False
-            optimizer = seen.optimizer()
-            if seen.waiting == WAITING and optimizer is not None:
+            if seen.waiting == WAITING and len(seen.moves) == 1:
                 name = self._names.name(optimizer)
                 self._reporter.say("unstepped", optimizer=name, count=WAITING)
 
@@ -336,11 +341,6 @@ class Linter:
             name, constructor = self._names.name(optimizer), constructor_of(optimizer)
             self._reporter.say("sharded_fused", optimizer=name, constructor=constructor)
         self._moved |= seen.rates.differ(optimizer)
-
-    def _report_frozen(self, optimizer: torch.optim.Optimizer, seen: _SeenOptimizer) -> None:
-        if seen.rates.frozen(optimizer):
-            name = self._names.name(optimizer)
-            self._reporter.say("scheduler_frozen", optimizer=name, updates=FROZEN_AFTER)
 
     def _of(self, optimizer: torch.optim.Optimizer) -> _SeenOptimizer:
         seen = self._seen.get(id(optimizer))
@@ -368,14 +368,14 @@ class Linter:
             watcher = GradientWatcher(
                 optimizer, parameter, self._losses, self._reporter, self._report, sure=self.early
             )
-        held = list(map(id, parameters))
-        return _SeenOptimizer(weakref.ref(optimizer), watcher, shares, held)
+        held, version = list(map(id, parameters)), version_of(optimizer)
+        return _SeenOptimizer(weakref.ref(optimizer), watcher, shares, held, version=version)
 
     def _report_fp16(self, parameters: Iterable[torch.Tensor]) -> None:
         fp16 = [
-            self._name(parameter)
-            for parameter in parameters
-            if parameter.dtype is torch.float16 and parameter.requires_grad
+            self._name(each)
+            for each in parameters
+            if each.dtype is torch.float16 and each.requires_grad
         ]
         if fp16 and not self._sharded:
             self._reporter.say("fp16_parameters", fp16, count=len(fp16))

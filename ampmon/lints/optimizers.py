@@ -25,6 +25,11 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
+def version_of(optimizer: torch.optim.Optimizer) -> int:
+    """A number that grows with each write into the optimizer's weights, except through ``.data``."""
+    return sum(parameter._version for parameter in parameters_of(optimizer))
+
+
 def state_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> Mapping[str, Any]:
     """Return the optimizer's state for a parameter. Some have no ``state`` at all, as fastai's callback."""
     state = getattr(optimizer, "state", None)

@@ -290,7 +290,7 @@ class LintReporter:
         self.connect(stream, warn)
 
     def connect(self, stream: Stream | None, warn: Warn | None) -> None:
-        """Report to this stream from now on."""
+        """Report to this stream from now on. Without one nothing is recorded, so nothing is reported."""
         self._stream, self._warn = stream, warn
         self._reported: set[str] = set()
 

@@ -319,6 +319,21 @@ def test_steps_left_out_for_overflows_are_right(data_directory: Path) -> None:
     assert lints_of(data_directory) == {}
 
 
+@pytest.mark.parametrize("checks", [True, False])
+def test_an_optimizer_that_the_loop_steps_itself(data_directory: Path, *, checks: bool) -> None:
+    """A loop that steps the optimizer itself gets a lint, unless it leaves out the steps after overflows."""
+    loop = Loop(scale=2.0**30 if checks else 1024.0)
+    for _ in range(40):
+        loop.backward()
+        loop.scaler.unscale_(loop.optimizer)
+        if all(each.isfinite().all() for each in loop.gradients()):
+            loop.optimizer.step()
+        loop.scaler.update()
+        loop.optimizer.zero_grad()
+    assert 1 < loop.scaler.get_scale() < 2.0**20
+    assert set(told(data_directory)) == (set() if checks else {"unstepped"})
+
+
 def test_unscale_at_each_micro_batch(data_directory: Path) -> None:
     """The second `unscale_` of a batch raises torch's error, and a lint gives the reason."""
     loop = Loop()
