@@ -196,11 +196,9 @@ class PlainGear:
         """Hand the current iteration over to the full gear."""
         monitor = self._monitor
         monitor.gear = None
-        if self._asks:
-            monitor.follower.resume(self._last, self._tensors, self._versions)
-        elif not self._on_host:
-            state = self._scale, self._tracker
-            monitor.follower.mirror.resume(state, self._tensors, self._versions, self._done)
+        if not self._on_host:
+            last = self._last if self._asks else Reading(self._scale, self._tracker, [])
+            monitor.follower.resume(last, self._tensors, self._versions)
         so_far = self._script[: self._at]
         begun = any(call < 0 for call in so_far)
         monitor._optimizers.turned(self._done + begun)
