@@ -175,17 +175,7 @@ class Recorder(ErrorReporter):
         with self._lock:
             if not self._opened:
                 self._open()
-            if self._busy:
-                self._queue.append(partial(self._put_record, stream, record, fields))
-                return
-            self._busy = True
-            try:
-                self._put_record(stream, record, fields)
-            finally:
-                self._busy = False
-            # Do what a signal handler has queued meanwhile, and raise what it raised.
-            if self._queue or self._spool.interrupted is not None:
-                self._exclusively(lambda: None)
+            self._exclusively(self._put_record, stream, record, fields)
 
     @property
     def scarce(self) -> bool:
