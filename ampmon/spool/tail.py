@@ -17,7 +17,7 @@ from ampmon.system import private, signals
 
 _RETIRED_MAX = 16
 _RETRIES = 64
-"""If no segment can be made, the times that a frame without its header tries again per segment's length."""
+"""If no segment can be made, the times that frames try again per segment's length."""
 _NO_FD = -1
 _LOSSES = frozenset({errno.EIO, errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)})
 _OPEN_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_BINARY", 0)
@@ -47,12 +47,8 @@ class SpoolTail:
         self._gone = False
         self._named = False
         """Whether a segment got its name since the last `sync`."""
-        self._lacks_header = False
-        """Whether the newest segment lacks one of ``headers``."""
         self._rotate_at = 0
         """The offset from which on frames go to the next segment."""
-        self._retry_at = 0
-        """The same for frames while the newest segment lacks a header: more than 0 once no segment could be made."""
         self._end: int | None = None
         """Where the newest segment ends, or None if that is uncertain."""
         self._make_directory()
@@ -66,10 +62,7 @@ class SpoolTail:
         """
         fd, number, salt = self._file
         offset = self._size(fd) if self._end is None else self._end
-        rotate_at = self._rotate_at
-        if self._lacks_header:
-            rotate_at = min(rotate_at, self._retry_at)
-        if offset >= rotate_at and self._rotate(fd, number + 1, offset):
+        if offset >= self._rotate_at and self._rotate(fd, number + 1, offset):
             if key:
                 return  # the new segment begins with it
             fd, number, salt = self._file
@@ -91,7 +84,7 @@ class SpoolTail:
 
     def lacks_header(self) -> None:
         """Have the next frame begin a new segment, because a header could not be written. Callable from any thread."""
-        self._lacks_header = True
+        self._rotate_at = 0
 
     def look(self) -> int:
         """Return the bytes in the spool. If somebody removed it, the next frame recreates it. Blocks."""
@@ -173,19 +166,15 @@ class SpoolTail:
     def _rotate(self, fd: int, number: int, offset: int) -> bool:
         """Start a new segment. If that fails, go on with the old one, if it is still there."""
         self._end = None
-        # Cleared first, because another thread may set it while the segment is made.
-        lacked, self._lacks_header = self._lacks_header, False
         try:
             if self._gone:
                 self._make_directory()
             self._file = self._new_segment(number)
         except OSError as error:
-            self._lacks_header |= lacked
             if self._gone:
                 raise
             signals.let_through(error)
-            self._rotate_at = offset + self._segment_bytes
-            self._retry_at = offset + self._segment_bytes // _RETRIES
+            self._rotate_at = offset + self._segment_bytes // _RETRIES
             return False
         self.remade += self._gone
         self._gone = False
@@ -213,6 +202,8 @@ class SpoolTail:
         unborn = path.with_suffix(".new")
         unborn.unlink(missing_ok=True)
         fd = os.open(unborn, _OPEN_FLAGS, private.FILE_MODE)
+        # First, because `lacks_header` may be called while the segment is made.
+        self._rotate_at = self._segment_bytes + sum(map(len, list(self.headers.values())))
         try:
             salt = frame.salt_of(self._attempt_id, number)
             headers = b""
@@ -228,6 +219,4 @@ class SpoolTail:
             with contextlib.suppress(OSError):
                 unborn.unlink()
             raise
-        self._rotate_at = len(headers) + self._segment_bytes
-        self._retry_at = 0
         return fd, number, salt
