@@ -51,17 +51,16 @@ class Variant(NamedTuple):
 
 def variants() -> list[Variant]:
     """All variants that are ever launched."""
-    both = (False, True)
     floats = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
     return [
-        Variant("measure", dtype, {"UNSCALE": unscale, "GAPS": gaps})
-        for dtype, unscale, gaps in product(floats, both, both)
+        Variant("measure", dtype, {"UNSCALE": unscale})
+        for dtype, unscale in product(floats, (False, True))
         if not unscale or dtype in floats[:2]
-    ] + [Variant("attribute", dtype, {"GAPS": gaps}) for dtype, gaps in product(floats, both)]
+    ] + [Variant("attribute", dtype, {}) for dtype in floats]
 
 
 LOOPS = [
-    Variant("measure", dtype, {"UNSCALE": unscale, "GAPS": False})
+    Variant("measure", dtype, {"UNSCALE": unscale})
     for dtype in (torch.float32, torch.float16)
     for unscale in (True, False)
 ]

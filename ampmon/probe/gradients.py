@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -144,27 +144,19 @@ def flatten(tensor: torch.Tensor) -> torch.Tensor:
     """Return all elements in one dimension, in memory order where that avoids a copy: statistics ignore the order."""
     if tensor.is_contiguous():
         return tensor.view(-1)
-    return tensor.reshape(-1) if extents(tensor) else tensor.as_strided((tensor.numel(),), (1,))
+    return tensor.as_strided((tensor.numel(),), (1,)) if has_no_gaps(tensor) else tensor.reshape(-1)
 
 
-Extents: TypeAlias = list[tuple[int, int]]
-"""(size, stride) of each dimension in elements, innermost first; empty for elements without gaps."""
-
-
-def extents(gradient: torch.Tensor) -> Extents:
-    """Return a tensor's dimensions, joined where possible, innermost first; empty if it has no gaps."""
-    if gradient.is_contiguous():
-        return []
-    joined: Extents = []
-    order = sorted(zip(gradient.stride(), gradient.shape, strict=True))
-    for stride, size in order:
-        if size == 1:
-            continue
-        if joined and stride == joined[-1][0] * joined[-1][1]:
-            joined[-1] = (joined[-1][0] * size, joined[-1][1])
-        else:
-            joined.append((size, stride))
-    return [] if len(joined) == 1 and joined[0][1] == 1 else joined
+def has_no_gaps(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor's elements fill their memory, each place once, as in channels-last layout."""
+    if tensor.is_contiguous():
+        return True
+    filled = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != filled:
+            return False
+        filled *= size
+    return True
 
 
 def widened(elements: torch.Tensor) -> torch.Tensor:

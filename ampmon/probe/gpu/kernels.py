@@ -18,7 +18,7 @@ from ampmon.numerics.packed import WIDTH
 from ampmon.probe.gpu import loading
 from ampmon.probe.gpu.compiler import Kernel
 from ampmon.probe.gpu.table import Table, Tables, Unsupported
-from ampmon.probe.gradients import MEASURED
+from ampmon.probe.gradients import MEASURED, has_no_gaps
 from ampmon.probe.ring import Readback
 from ampmon.system import signals
 
@@ -82,9 +82,9 @@ class Cache:
     ) -> torch.Tensor:
         """Return statistics of every element, packed as by `eager.launch`: int64 [n, WIDTH], on the device.
 
-        Gradients are fp32, fp16, bf16 or fp64 in any layout. ``ready`` is called when all is prepared, before the work
-        on gradients is enqueued. Counts and amax are exact. The sum of squares adds the elements' fp64 squares. The
-        order of addition varies, and so do the last bits.
+        Gradients are fp32, fp16, bf16 or fp64 in any layout. Those with gaps are copied. ``ready`` is called when all
+        is prepared, before the work on gradients is enqueued. Counts and amax are exact. The sum of squares adds the
+        elements' fp64 squares. The order of addition varies, and so do the last bits.
         """
         _prepare(gradients)
         return self._measure(gradients, MEASURED, None, None, ready)
@@ -96,7 +96,7 @@ class Cache:
         inv_scale: torch.Tensor,
         ready: Callable[[], None] = nothing,
     ) -> torch.Tensor:
-        """Multiply fp32 or fp16 gradients by ``inv_scale`` in place, and return statistics of their scaled values.
+        """Multiply fp32 or fp16 gradients without gaps by ``inv_scale`` in place, and return statistics before that.
 
         Those are int64 [n, WIDTH]. Sets ``found_inf`` to 1 if any element is not finite, and otherwise leaves it. Both
         are fp32 with one element, read on the device. Gradients and found_inf end bit for bit as torch's own operator
@@ -106,7 +106,10 @@ class Cache:
         return self._measure(gradients, UNSCALED, found_inf, inv_scale, ready)
 
     def counter(self, gradients: Sequence[torch.Tensor]) -> Counter:
-        """Return a function of found_inf that counts inf and NaN. Call it while all gradients keep their addresses."""
+        """Return a function of found_inf that counts inf and NaN. Call it while all gradients keep their addresses.
+
+        No gradient may have gaps.
+        """
         _prepare(gradients)
         return Counter(self._table(gradients, MEASURED), gradients[0], len(gradients))
 
@@ -120,8 +123,10 @@ class Cache:
     ) -> torch.Tensor:
         device = gradients[0].device
         into = torch.zeros((len(gradients), WIDTH), dtype=torch.int64, device=device)
-        table = self._table(gradients, dtypes)
         unscale = inv_scale is not None
+        if not unscale:
+            gradients = [each if has_no_gaps(each) else each.contiguous() for each in gradients]
+        table = self._table(gradients, dtypes)
         if unscale and not table.distinct:
             raise Unsupported("gradients share memory, so an element would be unscaled twice")
         ready()
@@ -131,6 +136,8 @@ class Cache:
     def _table(self, gradients: Sequence[torch.Tensor], dtypes: frozenset[torch.dtype]) -> Table:
         if gradients[0].dtype not in dtypes:
             raise Unsupported(f"gradients of {gradients[0].dtype}")
+        if not all(map(has_no_gaps, gradients)):
+            raise Unsupported("the elements of a gradient do not fill their memory")
         return self._tables.of(gradients)
 
 
@@ -185,7 +192,7 @@ def _launch(
     if not table.grid:
         return
     dtypes = tuple([None if each is None else each.dtype for each in arguments])
-    kernel = _kernel(name, like.dtype, dtypes, tuple(flags.items()), table.gaps)
+    kernel = _kernel(name, like.dtype, dtypes, tuple(flags.items()))
     try:
         launch = loading.launcher(like.device, kernel)
         with _current(like.device):
@@ -203,10 +210,9 @@ def _kernel(
     dtype: torch.dtype,
     dtypes: tuple[torch.dtype | None, ...],
     flags: tuple[tuple[str, bool], ...],
-    gaps: bool,
 ) -> Kernel:
     types = tuple(None if each is None else _named(each) for each in dtypes)
-    return Kernel(name, _named(dtype), types, (*flags, ("GAPS", gaps)))
+    return Kernel(name, _named(dtype), types, flags)
 
 
 def _named(dtype: torch.dtype) -> str:

@@ -22,11 +22,10 @@ from ampmon.probe.gpu.table import Unsupported
 
 T = TypeVar("T")
 
-_PLAIN = ("GAPS", False)
 ORDINARY = (
-    Kernel("measure", "float32", ("int64", "float32", "float32"), (("UNSCALE", True), _PLAIN)),
-    Kernel("measure", "float32", ("int64", None, None), (("UNSCALE", False), _PLAIN)),
-    Kernel("attribute", "float32", ("int64", "float32"), (_PLAIN,)),
+    Kernel("measure", "float32", ("int64", "float32", "float32"), (("UNSCALE", True),)),
+    Kernel("measure", "float32", ("int64", None, None), (("UNSCALE", False),)),
+    Kernel("attribute", "float32", ("int64", "float32"), ()),
 )
 """The kernels that most trainings launch."""
 

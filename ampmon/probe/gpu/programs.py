@@ -9,8 +9,7 @@ On an H100 it takes 0.9 to 1.1 times as long as reading the bytes (benchmarks/re
 - Float additions replace integer additions that would be predicated.
 - An exponent's last bits distinguish the bins.
 - inf and NaN are counted behind a branch that few tiles take.
-- A thread has at most 128 registers, so that 16 warps share a multiprocessor. So tiles are smaller if tensors have
-  gaps, or if fp16 is unscaled too.
+- A thread has at most 128 registers, so that 16 warps share a multiprocessor. So tiles are smaller if fp16 is unscaled.
 
 Triton before 3.8 counts by ballots instead of increments in shared memory. That takes 1.5 times as long for fp32, and
 2.4 to 2.6 times for fp16 and bf16. On most consumer cards the conversion to fp64, 2 a cycle, will be the limit.
@@ -27,7 +26,7 @@ from ampmon.numerics import packed
 
 
 REGISTERS = 128
-"""The most registers of a thread. fp32 needs no more; index arithmetic across gaps does."""
+"""The most registers of a thread. fp32 needs no more."""
 THREADS = tl.constexpr(128)
 ELEMENTS = {
     "float64": tl.float64,
@@ -67,43 +66,20 @@ def _chunk(
     DTYPE: tl.constexpr,
     ITEM: tl.constexpr,
     TILE: tl.constexpr,
-    GAPS: tl.constexpr,
 ):
-    """This program's chunk: row, pointer to the tensor's element 0, first element, length, pointer to the tensor's
-    layout, and the number of whole tiles that can be read 16 bytes at a time.
+    """This program's chunk: row, pointer to the tensor's element 0, first element, length, and the number of whole
+    tiles that can be read 16 bytes at a time.
 
-    That number is 0 if the tensor has gaps or the address is no multiple of 16.
+    That number is 0 if the address is no multiple of 16.
     """
-    record = chunks + tl.program_id(0).to(tl.int64) * 4
+    record = chunks + tl.program_id(0).to(tl.int64) * 3
     row = tl.load(record)
     start = tl.load(record + 1)
     length = tl.load(record + 2).to(tl.int32)
     address = tl.load(pointers + row)
     fast = (address + start * ITEM) % 16 == 0
-    layout = chunks
-    if GAPS:
-        layout += tl.load(record + 3)
-        fast = fast & (tl.load(layout) == 0)
     tiles = length // TILE * fast.to(tl.int32)
-    return row, _pointer(address, DTYPE), start, length, layout, tiles
-
-
-@triton.jit
-def _places(base, start, lane, layout, GAPS: tl.constexpr):
-    """Pointers to elements ``start + lane`` of a tensor at ``base``, numbered from the innermost dimension outward."""
-    if GAPS:
-        place = start + lane
-        offset = place * 0
-        dims = tl.load(layout).to(tl.int32)
-        for dim in range(dims):
-            size = tl.load(layout + 1 + 2 * dim)
-            offset += place % size * tl.load(layout + 2 + 2 * dim)
-            place = place // size
-        # A tensor without gaps has 0 dimensions here, so `place` is unchanged. For others it is 0 by now.
-        places = base + (offset + place)
-    else:
-        places = base + start + lane
-    return places
+    return row, _pointer(address, DTYPE), start, length, tiles
 
 
 @triton.jit
@@ -204,15 +180,14 @@ def measure(
     found_inf,
     inv_scale,
     DTYPE: tl.constexpr,
-    GAPS: tl.constexpr,
     UNSCALE: tl.constexpr,
 ):
     """Add a chunk's statistics to its row of ``into``, int64 [n, WIDTH]. With UNSCALE, unscale the chunk in place."""
     ITEM: tl.constexpr = 8 if DTYPE == tl.float64 else (4 if DTYPE == tl.float32 else 2)
-    ROWS: tl.constexpr = (8 if ITEM == 4 else 4) // (2 if GAPS or (UNSCALE and ITEM == 2) else 1)
+    ROWS: tl.constexpr = 8 if ITEM == 4 else (2 if UNSCALE and ITEM == 2 else 4)
     COLUMNS: tl.constexpr = THREADS * (16 // ITEM)
     TILE: tl.constexpr = ROWS * COLUMNS
-    row, base, start, length, layout, tiles = _chunk(pointers, chunks, DTYPE, ITEM, TILE, GAPS)
+    row, base, start, length, tiles = _chunk(pointers, chunks, DTYPE, ITEM, TILE)
     lanes = _lanes(ROWS, COLUMNS)
     slots = tl.zeros((64,), tl.int32)
     zeros = tl.zeros((COLUMNS,), tl.float32)
@@ -232,7 +207,8 @@ def measure(
                 tl.store(places, _unscaled(x, inverse))
     for first in range(tiles * TILE, length, TILE):
         inside = first + lanes < length
-        places = _places(base, start, first + lanes, layout, GAPS)
+        # In this order, which AMD's compiler needs to keep registers free.
+        places = base + start + (first + lanes)
         x = tl.load(places, mask=inside, other=0.0)
         slots, zeros, off_grid, peak, squares, inf, nan, odd = _add_tile(
             x, slots, zeros, off_grid, peak, squares, inf, nan, TILE
@@ -256,23 +232,21 @@ def attribute(
     into,
     found_inf,
     DTYPE: tl.constexpr,
-    GAPS: tl.constexpr,
 ):
     """Add a chunk's counts of inf and NaN to its row of ``into``, int64 [n, 2]. Do nothing if found_inf is zero."""
     ITEM: tl.constexpr = 8 if DTYPE == tl.float64 else (4 if DTYPE == tl.float32 else 2)
-    ROWS: tl.constexpr = (8 if ITEM == 4 else 4) // (2 if GAPS else 1)
+    ROWS: tl.constexpr = 8 if ITEM == 4 else 4
     COLUMNS: tl.constexpr = THREADS * (16 // ITEM)
     TILE: tl.constexpr = ROWS * COLUMNS
     if tl.load(found_inf) != 0.0:
-        row, base, start, length, layout, tiles = _chunk(pointers, chunks, DTYPE, ITEM, TILE, GAPS)
+        row, base, start, length, tiles = _chunk(pointers, chunks, DTYPE, ITEM, TILE)
         lanes = _lanes(ROWS, COLUMNS)
         inf, nan = 0, 0
         for tile in range(tiles):
             x = tl.load(tl.multiple_of(base + start + tile * TILE + lanes, (ITEM, 16)))
             inf, nan = _add_special(_widened(x), inf, nan)
         for first in range(tiles * TILE, length, TILE):
-            places = _places(base, start, first + lanes, layout, GAPS)
-            x = tl.load(places, mask=first + lanes < length, other=0.0)
+            x = tl.load(base + start + (first + lanes), mask=first + lanes < length, other=0.0)
             inf, nan = _add_special(_widened(x), inf, nan)
         kind = tl.arange(0, 2)
         counts = tl.where(kind == 0, inf, nan)
@@ -294,6 +268,6 @@ def variant(
         "enable_fp_fusion": True,  # the default until Triton 3.9, which warns if it is left out
         **flags,
     }
-    if not (amd or flags["GAPS"]):  # AMD's compiler has no such option
+    if not amd:  # whose compiler has no such option
         options["maxnreg"] = REGISTERS
     return globals()[name], options
