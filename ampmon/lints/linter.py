@@ -329,7 +329,8 @@ class Linter:
             seen.scale, seen.unscaled = self.scale, False
             if seen.waiting == WAITING and len(seen.moves) == 1:
                 name = self._names.name(optimizer)
-                self._reporter.say("unstepped", optimizer=name, count=WAITING)
+                did = "has stepped without the scaler" if True in seen.moves else "has not stepped"
+                self._reporter.say("unstepped", optimizer=name, did=did, count=WAITING)
 
     def _step_early(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:
         if not self._reporter.connected:

@@ -104,7 +104,7 @@ LINTS: dict[str, Lint] = {
     ),
     "unstepped": Lint(
         "critical",
-        "{optimizer} has not stepped in {count} updates, although its gradients were unscaled",
+        "{optimizer} {did} in {count} updates, although its gradients were unscaled",
         "`unscale_` and `update` were called, and `scaler.step` was not. If the loop steps the optimizer itself, it "
         "must check for inf and NaN, or they reach the weights. If it does not, the model learns nothing.",
         "scaler.unscale_(optimizer)\nscaler.step(optimizer)\nscaler.update()",
