@@ -19,9 +19,13 @@ _NAME_MAX, _NAMES_MAX = 256, 64
 
 def plain(words: str, most: int | None = None, *, lines: bool = False) -> str:
     """Cut to ``most`` characters, and replace what a terminal would obey by blanks. ``lines`` keeps line breaks."""
-    kept = words if most is None or len(words) <= most else f"{words[: most - 1]}…"
+    kept = words if most is None else cut(words, most)
     kept = kept.replace("\t", "    ") if lines else kept
     return "".join(c if _is_shown(c) or (lines and c == "\n") else " " for c in kept)
+
+
+def cut(words: str, most: int) -> str:
+    return words if len(words) <= most else f"{words[: most - 1]}…"
 
 
 def _is_shown(character: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
+from ampmon.system.plain import cut
 from ampmon.wire import Finding, Severity
 from ampmon_server.alerting.machine import Alert, AlertEvent
 from ampmon_server.model.words import count, plural, steps
@@ -123,7 +124,7 @@ def together(titles: Sequence[str], hourly: int, public_url: str | None) -> Mess
     """Write one message that lists those held back by the ``hourly`` limit."""
     lines = [
         f"More than {count(hourly)} messages an hour were due here, so these were held back:",
-        *(f"- {_cut(title, _LISTED_MAX)}" for title in titles[:LISTED]),
+        *(f"- {cut(title, _LISTED_MAX)}" for title in titles[:LISTED]),
     ]
     if len(titles) > LISTED:
         lines.append(f"and {count(len(titles) - LISTED)} more")
@@ -145,11 +146,7 @@ def plain(words: str) -> str:
     """Put text on one line, defuse markup and mentions, and cut it to 300 characters."""
     line = "".join(" " if unicodedata.category(each)[0] in "CZ" else each for each in words)
     line = " ".join(line.split()).translate(_DEFUSED).replace("](", "] (")
-    return _cut(line, _LINE_MAX)
-
-
-def _cut(line: str, most: int) -> str:
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return cut(line, _LINE_MAX)
 
 
 def _when(alert: Alert, *, over: bool) -> str:
