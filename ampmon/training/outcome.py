@@ -6,6 +6,7 @@ Uses private members of torch's scalers, or public ones if a vendor's subclass l
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
@@ -33,15 +34,13 @@ _PACKAGE = __name__.partition(".")[0]
 _TORCHS = OptState.__module__
 
 
+@dataclass(slots=True)
 class Reading:
     """Scale and growth tracker at one moment, and whether each requested optimizer found inf or NaN."""
 
-    __slots__ = ("found", "growth_tracker", "scale")
-
-    def __init__(self, scale: float, growth_tracker: int, found: list[bool]) -> None:
-        self.scale = scale
-        self.growth_tracker = growth_tracker
-        self.found = found
+    scale: float
+    growth_tracker: int
+    found: list[bool]
 
     def ready(self) -> bool:
         return True
