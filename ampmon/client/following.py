@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -26,18 +27,16 @@ _NOTHING = torch.zeros(1, device="cpu")
 """The host copy of found_inf where nothing was found. Shared, so nothing may write into it."""
 
 
+@dataclass(slots=True)
 class ReadingBefore:
     """The state before an update that nothing changed since the ``last`` update, with what it found by then.
 
-    ``flags`` are the found_inf tensors of the optimizers that stepped, on their way to the host.
+    ``_flags`` are the found_inf tensors of the optimizers that stepped, on their way to the host.
     """
 
-    __slots__ = ("_flags", "_last", "_read")
-
-    def __init__(self, last: AnyReading, flags: Readback | ReadbackPart) -> None:
-        self._last: AnyReading | None = last
-        self._flags = flags
-        self._read: Reading | None = None
+    _last: AnyReading | None
+    _flags: Readback | ReadbackPart
+    _read: Reading | None = None
 
     def ready(self) -> bool:
         return self._last is None or (self._last.ready() and self._flags.ready())
@@ -51,15 +50,13 @@ class ReadingBefore:
         return self._read
 
 
+@dataclass(slots=True)
 class FollowedReading:
     """The state that `update()` leaves on a device, computed on the host from the state before it."""
 
-    __slots__ = ("_before", "_read", "_rules")
-
-    def __init__(self, before: ReadingBefore, rules: Rules) -> None:
-        self._before: ReadingBefore | None = before
-        self._rules = rules
-        self._read: Reading | None = None
+    _before: ReadingBefore | None
+    _rules: Rules
+    _read: Reading | None = None
 
     def ready(self) -> bool:
         return self._before is None or self._before.ready()
