@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -20,15 +21,13 @@ from ampmon.probe.ring import Readback
 T = TypeVar("T")
 
 
+@dataclass(slots=True)
 class DeviceCounts:
     """Counts of inf and NaN that stay on the device until somebody asks for them, which mostly nobody does."""
 
-    __slots__ = ("_copy", "_counts", "_stream")
-
-    def __init__(self, counts: torch.Tensor, stream: Any) -> None:
-        self._counts = counts
-        self._stream = stream
-        self._copy: Readback | None = None
+    _counts: torch.Tensor
+    _stream: Any
+    _copy: Readback | None = None
 
     def ready(self) -> bool:
         """Return whether the counts are on the host, and start the copy with the first call. Does not wait."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -206,14 +207,12 @@ class Readback:
         return slot
 
 
+@dataclass(slots=True)
 class ReadbackPart:
     """Some elements of an fp32 `Readback` that others read too."""
 
-    __slots__ = ("_elements", "_whole")
-
-    def __init__(self, whole: Readback, elements: slice) -> None:
-        self._whole = whole
-        self._elements = elements
+    _whole: Readback
+    _elements: slice
 
     def ready(self) -> bool:
         return self._whole.ready()
