@@ -331,11 +331,11 @@ def test_an_optimizer_that_the_loop_steps_itself(data_directory: Path, *, checks
         loop.scaler.update()
         loop.optimizer.zero_grad()
     assert 1 < loop.scaler.get_scale() < 2.0**20
-    titles = [event.detail["title"] for event in told(data_directory).values()]
-    told_of = (
+    titles = [event.detail["title"] for event in lints_of(data_directory).values()]
+    expected = (
         "SGD has stepped without the scaler in 8 updates, although its gradients were unscaled"
     )
-    assert titles == ([] if checks else [told_of])
+    assert titles == ([] if checks else [expected])
 
 
 def test_unscale_at_each_micro_batch(data_directory: Path) -> None:
