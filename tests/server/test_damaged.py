@@ -23,7 +23,7 @@ from ampmon_server.cli import main
 from ampmon_server.http.app import create_app
 from ampmon_server.queries.distance import loss_of
 from ampmon_server.settings import Settings
-from ampmon_server.store import ANYONE, Receipt, Sender, Store, Unreadable, Unusable
+from ampmon_server.store import ANYONE, Edit, Receipt, Sender, Store, Unreadable, Unusable
 from ampmon_server.store.engine import engine
 from ampmon_server.store.schema.tables import runs
 from batches import Trainer
@@ -299,14 +299,17 @@ def test_a_damaged_run_hides_no_other_in_the_list(store: Store, table: str) -> N
 
 
 @pytest.mark.parametrize("text_", ["'{'", "CAST(x'ff' AS TEXT)"], ids=["json", "utf-8"])
-@pytest.mark.parametrize("place", ["runs.tags", "runs.name", "runs.state", "streams.scaler"])
+@pytest.mark.parametrize(
+    "place", ["runs.tags", "runs.name", "runs.project", "runs.state", "streams.scaler"]
+)
 def test_a_damaged_text_of_a_run_hides_no_other_in_the_list(
     store: Store, place: str, text_: str
 ) -> None:
-    """The list names a run that is damaged, and shows its numbers and the other runs as before."""
+    """The list names a run that is damaged, and shows its numbers, the other runs and their groups as before."""
     for run_id in (HIT, BEFORE):
         trainer = Trainer(run_id)
         store.ingest(trainer.batch(trainer.updates(30, skipped=[3])))
+        store.edit(run_id, Edit(tags=("sweep",)))
     before = {UUID(each.run_id): each for each in store.runs().rows}
     table, column = place.split(".")
     with engine.writing(store._engine) as connection:
@@ -317,6 +320,9 @@ def test_a_damaged_text_of_a_run_hides_no_other_in_the_list(
     assert (listed.total, list(after)) == (2, list(before))
     assert after[BEFORE] == before[BEFORE]
     assert (after[HIT].updates, after[HIT].skipped) == (30, 1)
+    groups = store.groups()
+    assert groups.projects["default"] == 2 - (column == "project")
+    assert groups.tags == {"sweep": 2 - (column == "tags")}
     if "ff" in text_ or column == "tags":
         assert after[HIT].name == "Unreadable; `ampmon db verify` says where"
 

@@ -6,16 +6,22 @@ without one takes 20 ms.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
+import msgspec
 import orjson
 from sqlalchemy import (
+    Column,
     ColumnElement,
     Connection,
+    LargeBinary,
     String,
+    Text,
     and_,
     case,
     cast,
@@ -50,6 +56,8 @@ Sort = Literal[
 
 GROUPS_MAX = 1000
 """The most projects, and the most tags, offered as filters."""
+
+_tags_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 _ESCAPES, _APART = {r"\\": "\x01", r"\"": "\x02"}, "\x03"
 """Replacements for JSON escapes, and a separator. JSON escapes these characters, so they never occur in its text."""
@@ -162,26 +170,37 @@ def _summaries(connection: Connection, run_ids: Sequence[bytes], now: int) -> li
 def read_groups(
     connection: Connection, *, archived: bool = False, within: Collection[str] | None = None
 ) -> Groups:
-    """Return the projects and tags of runs in order of their names. ``within`` limits the runs to some projects."""
+    """Return the projects and tags of runs in order of their names, without damaged ones.
+
+    ``within`` limits the runs to some projects.
+    """
     table = runs.c
     number = func.count()
     projects = connection.execute(
-        select(table.project, number)
+        select(_undecoded(table.project), number)
         .where(*_listed(archived, indexed=True), *_within(within))
         .group_by(table.project)
         .limit(GROUPS_MAX)
     )
     tagged = connection.execute(
-        select(table.tags, number)
+        select(_undecoded(table.tags), number)
         .where(*_listed(archived, indexed=False), *_within(within), table.tags != "[]")
         .group_by(table.tags)
     )
-    tags: dict[str, int] = {}
+    named: dict[str, int] = {}
+    for project, runs_in in projects:
+        with suppress(UnicodeDecodeError):
+            named[project if isinstance(project, str) else project.decode()] = runs_in
+    tags: Counter[str] = Counter()
     for together, runs_with in tagged:
-        for tag in dict.fromkeys(orjson.loads(together)):
-            tags[tag] = tags.get(tag, 0) + runs_with
-    named = sorted(tuple(row) for row in projects)
-    return Groups(dict(named), dict(sorted(tags.items())[:GROUPS_MAX]))
+        with suppress(msgspec.DecodeError):
+            tags.update(dict.fromkeys(_tags_decoder.decode(together), runs_with))
+    return Groups(dict(sorted(named.items())), dict(sorted(tags.items())[:GROUPS_MAX]))
+
+
+def _undecoded(column: Column[str]) -> ColumnElement[Any]:
+    """A text, as bytes on SQLite: there its driver would raise an error for one that is damaged."""
+    return cast(column, LargeBinary().with_variant(Text(), "postgresql"))
 
 
 def _listed(archived: bool, *, indexed: bool) -> list[ColumnElement[bool]]:
