@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from fastapi.testclient import TestClient
 
+from ampmon.numerics.histogram import headroom_bits
 from ampmon_server.store import Store
 from batches import Trainer, statistics
 
@@ -96,6 +97,18 @@ def test_the_interval_is_reported_by_a_rank_that_samples(store: Store) -> None:
         store.ingest(trainer.batch([update]))
     summary = store.run(run_id)[0]
     assert (summary.scale, summary.sampling_interval) == (2.0, 16)
+
+
+def test_shares_of_the_gradient_are_those_of_the_rank_that_charts_draw(store: Store) -> None:
+    """Of replicated ranks, the lowest that samples sets the summary's shares and headroom, whichever delivers last."""
+    run_id, told = uuid4(), []
+    ranks = [Trainer(run_id, rank, world_size=2) for rank in (0, 1)]
+    for rank, seed in ((1, 3), (0, 1), (1, 2)):
+        update = ranks[rank].update(gradients=statistics(seed=seed).to_wire())
+        store.ingest(ranks[rank].batch([update]))
+        told.append(store.run(run_id)[0].headroom_bits)
+    (drawn,) = headroom_bits(store.gradient_samples(run_id).on_grid.amax)
+    assert told[0] != told[1] == told[2] == drawn
 
 
 @pytest.mark.storage

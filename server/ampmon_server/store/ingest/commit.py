@@ -128,7 +128,11 @@ class BatchWriter:
         late = max(update.seq for _, update in taken) < held
         of = self.attempt, rows.stream
         newest = gradients.write(self.connection, *of, samples, late=late)
-        if newest is not None and self._is_present(rows.stream):
+        if (
+            newest is not None
+            and self._is_present(rows.stream)
+            and (rows.stream.header.is_sharded or self._is_lowest(rows.stream, samples=1))
+        ):
             gradients.summarize(self.connection, self.state, *of, scaler, newest)
         return True
 
