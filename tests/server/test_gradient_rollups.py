@@ -229,7 +229,22 @@ def test_a_run_may_be_resumed_with_another_layout(
     assert {each["layout"] for each in summary.streams} == {layouts[1]}
 
 
-def test_a_rank_whose_names_were_deleted_is_stored_before_its_first_shard(store: Store) -> None:
+def test_a_rank_that_readers_did_not_see_has_its_cells_when_a_run_becomes_sharded(
+    settings: Settings, store: Store
+) -> None:
+    """Rank 1 of a DDP run sampled too. From the first header of its resume as FSDP on, all its samples count."""
+    run_id, steps = uuid4(), range(0, 5000, 25)
+    for rank in (0, 1):
+        trainer = Trainer(run_id, rank, world_size=2)
+        store.ingest(trainer.batch(trainer.updates(5000, sampled=steps)))
+    resumed = Trainer(run_id, 0, world_size=2, layout="sharded", resume_step=5000)
+    store.ingest(resumed.batch())
+    assert int(store.parameter_series(run_id, stream=1).cells["n"].sum()) == len(steps)
+    with Verification.begin(settings) as verification:
+        assert verification.run(run_id) == []
+
+
+def test_a_rank_is_stored_before_its_first_shard(store: Store) -> None:
     """Rank 1 sampled before rank 0 did, and after a resume as FSDP its first batch has no sample."""
     run_id = uuid4()
     for rank in (1, 0):

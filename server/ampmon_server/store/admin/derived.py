@@ -95,7 +95,7 @@ def _gradients(connection: Connection, run_id: bytes) -> Named:
 
 def _parameters(connection: Connection, run_id: bytes) -> Named:
     for scaler in scalers_of(connection, run_id):
-        for source in scaler.sampled:
+        for source in scaler.sources:
             if source.sampled:
                 samples = parameter_rollups.stream_samples(connection, source)
                 if not samples.names:

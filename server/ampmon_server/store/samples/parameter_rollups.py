@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, select
 
 from ampmon.numerics.sampling_error import elements_of, sampling_weight
 from ampmon_server.model.aggregates import parameters as of_parameters
@@ -231,33 +231,23 @@ def add_names(connection: Connection, source: StreamSource) -> StreamSamples:
 
 
 def note(connection: Connection, scaler: Scaler, stream: int, change: Change) -> None:
-    """Rebuild the cells that a batch of updates has changed, if the heatmap shows this stream."""
-    source = next((each for each in scaler.sampled if each.number == stream), None)
-    if source is None or not source.sampled:
+    """Rebuild the cells that a batch of updates of a stream has changed.
+
+    Also of replicated gradients, of which readers see one rank: a later start may be sharded, and then all ranks count.
+    """
+    (source,) = (each for each in scaler.sources if each.number == stream)
+    if not source.sampled:
         return
-    if change.begins:
-        _drop_others(connection, scaler)
     changed = change.redone or change.sampled
     before = change.stream_edge
     if changed or source.edge > before:
         first, last = (change.first, change.last) if changed else (before, before)
-        # Without a new sample, too: a rank's names were deleted if a lower one sampled before gradients were sharded.
         add_names(connection, source).series.refresh(first, last, before)
-
-
-def _drop_others(connection: Connection, scaler: Scaler) -> None:
-    """Delete the pages of ranks that the heatmap no longer shows, now that a lower rank samples."""
-    others = {each.number for each in scaler.sources if each.sampled}
-    others -= {each.number for each in scaler.sampled}
-    if others:
-        table = parameter_rollups.c
-        gone = (table.run_id == scaler.run_id) & table.stream.in_(others)
-        connection.execute(delete(parameter_rollups).where(gone))
 
 
 def seal(connection: Connection, scaler: Scaler, before: int) -> None:
     """Roll up the newest page of each stream that ends before step ``before``, whose samples are to be pruned."""
-    for source in scaler.sampled:
+    for source in scaler.sources:
         if source.sampled and source.last_step is not None and source.edge < before:
             series = stream_samples(connection, source).series
             replace(series, edge=before).roll_up(source.edge, source.last_step)
