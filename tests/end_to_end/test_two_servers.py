@@ -43,7 +43,7 @@ def see_live(reader: Reader, run: PostedRun) -> None:
 def test_two_servers_show_each_others_updates(
     pair: tuple[Server, Server], new_reader: Callable[[Server], Reader], postgres: Postgres
 ) -> None:
-    """A page at one server follows updates posted to the other, even after PostgreSQL drops both LISTEN connections."""
+    """A page at one server follows updates posted to the other, even after PostgreSQL drops the connections of both."""
     one, two = pair
     run = PostedRun(one)
     run.updates(skipped=True)
@@ -53,7 +53,7 @@ def test_two_servers_show_each_others_updates(
     reader.wait("the chart", lambda: reader.points("skips"))
     see_live(reader, run)
     cut = postgres.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'ampmon'"
     )
-    assert len(cut) == 2
+    assert len(cut) >= 2
     see_live(reader, run)

@@ -44,7 +44,7 @@ OVER_RUNS = {
     "store.runs.runs.read_streams": "the streams of the runs that the list shows",
     "store.runs.runs.read_versions": "the versions that a page gets when it begins to listen",
     "store.forwarding.behind": "the runs that a destination lacks something of, by time of change",
-    "store.streams.state._read": "what other server processes did: the cursor that is polled, and runs of notices",
+    "store.streams.state.changed_since": "what other server processes did: the cursor that is polled",
     "store.admin.prune.due": "runs that are old",
     "store.admin.prune.deleted": "runs that are deleted",
     "store.admin.verify.runs": "the runs to verify",
@@ -246,7 +246,7 @@ def kept(store: Store, run: Any) -> None:
     store.runs(limit=1, cursor=store.runs(limit=1).next)
     store.scales(run)
     store.groups(), store.runs(Wanted(sort="updates"))
-    store.versions(), store.versions(run), store.changes_since(0), store.changes_of(run)
+    store.versions(), store.versions(run), store.changes_since(0)
     store.edit(run_id, Edit(name="new", tags=("a",), archived=False))
     assert store.keep(run_id, Judgement("healthy", None, ())).change is not None
     alarmed(store, gone.run_id)

@@ -349,7 +349,6 @@ def test_what_the_follower_cannot_read_is_reported(client: TestClient, app: Fast
 
     class Deaf:
         trouble = "connection to host db.internal as user ampmon failed"
-        way = "polling"
 
     service = app.state.service
     service.follower = Deaf()

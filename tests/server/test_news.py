@@ -1,4 +1,4 @@
-"""Changes of runs reach listeners in other server processes: in-process, by notices, and by polling alone."""
+"""Changes of runs reach listeners in the same server process, and by polling those in others."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 from uuid import UUID
 
-import psycopg
 import pytest
 from sqlalchemy import event, make_url
 
@@ -21,7 +19,6 @@ from ampmon_server.background.bus import Bus
 from ampmon_server.background.follower import BusFollower
 from ampmon_server.settings import Settings
 from ampmon_server.store import Advance, Edit, Store
-from ampmon_server.store.admin.notices import CHANNEL
 from batches import Trainer
 from postgres import Postgres
 from waiting import DEADLINE_S, wait_for
@@ -69,22 +66,21 @@ class Process:
         self.store.close()
 
 
-def open_process(settings: Settings, *, notices: bool = True) -> Process:
+def open_process(settings: Settings) -> Process:
     process = Process(Store.open(settings))
     if process.store.shared:
-        source = process.store.notices() if notices else None
-        process.follower = BusFollower(process.bus, process.store, source)
+        process.follower = BusFollower(process.bus, process.store)
         process.follower.start()
     return process
 
 
 ways = pytest.mark.parametrize(
     ("database", "way"),
-    [("sqlite", "own"), ("postgresql", "notices"), ("postgresql", "polling")],
+    [("sqlite", "own"), ("postgresql", "polling")],
     indirect=["database"],
 )
 on_postgresql = pytest.mark.parametrize(
-    ("database", "way"), [("postgresql", "notices")], indirect=["database"]
+    ("database", "way"), [("postgresql", "polling")], indirect=["database"]
 )
 Pair = tuple[Process, Process]
 
@@ -92,10 +88,8 @@ Pair = tuple[Process, Process]
 @pytest.fixture
 def pair(settings: Settings, way: str) -> Iterator[Pair]:
     """Two server processes on one database, a listener and a writer; with ``own`` they are the same."""
-    near = open_process(settings, notices=way == "notices")
-    far = near if way == "own" else open_process(settings, notices=way == "notices")
-    if way == "notices":
-        wait_for(lambda: [each.follower.way for each in (near, far)] == ["notices"] * 2)  # type: ignore[union-attr]
+    near = open_process(settings)
+    far = near if way == "own" else open_process(settings)
     yield near, far
     for process in {id(near): near, id(far): far}.values():
         process.close()
@@ -149,7 +143,7 @@ def test_each_version_is_announced_once(pair: Pair) -> None:
     assert received[-2:] == [Advance(trainer.run_id, 30, 29), Advance(later.run_id, 1, 0)]
 
 
-@pytest.mark.parametrize(("database", "way"), [("postgresql", "polling")], indirect=["database"])
+@on_postgresql
 def test_a_late_commit_is_announced(pair: Pair, postgres: Postgres, settings: Settings) -> None:
     """A change whose timestamp is 90 s old when it commits is still delivered."""
     near, far = pair
@@ -161,15 +155,6 @@ def test_a_late_commit_is_announced(pair: Pair, postgres: Postgres, settings: Se
         statement = f"UPDATE runs SET version = 2, changed = {late}"
         postgres.execute(statement, str(make_url(settings.database_url).database))
         wait_for(lambda: Advance(trainer.run_id, 2, 0) in received)
-
-
-@contextmanager
-def overheard(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
-    """A connection that receives every notice on the database."""
-    url = make_url(settings.database_url).set(drivername="postgresql")
-    with psycopg.connect(url.render_as_string(False), autocommit=True) as line:
-        line.execute(f"LISTEN {CHANNEL}")
-        yield line
 
 
 @pytest.fixture
@@ -189,14 +174,12 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> Counter[Bus]:
 
 
 @on_postgresql
-def test_nobody_is_asked_for_nobody(rounds: Counter[Bus], pair: Pair, settings: Settings) -> None:
+def test_nobody_is_asked_for_nobody(rounds: Counter[Bus], pair: Pair) -> None:
     """While nobody listens, a follower runs no query, even though another process advances a run."""
     near, far = pair
     trainer, asked = Trainer(), []
     event.listen(near.store._engine, "before_cursor_execute", lambda *call: asked.append(call[2]))
-    with overheard(settings) as line:
-        far.ingest(trainer.batch(trainer.updates(1)))
-        next(line.notifies(timeout=DEADLINE_S))
+    far.ingest(trainer.batch(trainer.updates(1)))
     before = rounds[near.bus]
     wait_for(lambda: rounds[near.bus] > before + 20)
     assert asked == []
@@ -204,30 +187,20 @@ def test_nobody_is_asked_for_nobody(rounds: Counter[Bus], pair: Pair, settings: 
         wait_for(lambda: asked)
 
 
-def listening(postgres: Postgres, settings: Settings) -> set[int]:
-    """Process ids of the database backends that wait for notices."""
-    of = f"query LIKE 'LISTEN%' AND datname = '{make_url(settings.database_url).database}'"
-    return {pid for (pid,) in postgres.execute(f"SELECT pid FROM pg_stat_activity WHERE {of}")}
-
-
 @on_postgresql
 def test_a_lost_connection_costs_time_only(
     pair: Pair, postgres: Postgres, settings: Settings
 ) -> None:
-    """When the connection for notices is lost, changes still arrive, and the follower reconnects."""
+    """When the database ends all connections, changes that are stored then still arrive, each once."""
     near, far = pair
-    assert near.follower is not None
-    trainer = Trainer()
+    name, trainer = make_url(settings.database_url).database, Trainer()
     with near.ear() as received:
-        lost = listening(postgres, settings)
-        for pid in lost:
-            postgres.execute(f"SELECT pg_terminate_backend({pid})")
+        postgres.execute(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+        )
         far.ingest(trainer.batch(trainer.updates(1)))
         wait_for(lambda: received)
     assert received == [Advance(trainer.run_id, 1, 0)]
-    assert len(lost) == 2
-    wait_for(lambda: len(listening(postgres, settings) - lost) == 2)
-    wait_for(lambda: near.follower.way == "notices")
 
 
 @on_postgresql
@@ -245,43 +218,3 @@ def test_trouble_ends_with_the_last_listener(
         wait_for(lambda: follower.trouble)
     wait_for(lambda: follower.trouble is None)
     postgres.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
-
-
-@on_postgresql
-def test_notices_are_few_and_hold_ids_only(pair: Pair, settings: Settings) -> None:
-    """900 versions of 300 runs become three notices, which hold only run ids and newest versions."""
-    _, far = pair
-    runs, last = [Trainer().run_id for _ in range(300)], Trainer().run_id
-    payloads: list[str] = []
-    with overheard(settings) as line:
-        with far.follower._notices._changed:  # type: ignore[union-attr]  # nothing is sent meanwhile
-            for version in range(1, 4):
-                for run in runs:
-                    far.bus.publish(Advance(run, version, None))
-        heard = line.notifies(timeout=DEADLINE_S)
-        while sum(len(payload.split()) for payload in payloads) < len(runs):
-            payloads.append(next(heard).payload)
-        far.bus.publish(Advance(last, 1, None))
-        assert next(heard).payload == f"{last.hex}:1"  # nothing else came before it
-        heard.close()  # the generator occupies the connection
-    words = [word.split(":") for payload in payloads for word in payload.split()]
-
-    assert len(payloads) == 3
-    assert sorted(run for run, _ in words) == sorted(run.hex for run in runs)
-    assert {version for _, version in words} == {"3"}
-
-
-@on_postgresql
-def test_foreign_notices_are_passed_over(pair: Pair, settings: Settings) -> None:
-    """Malformed notices on the channel are ignored, and the follower keeps using notices."""
-    near, far = pair
-    trainer = Trainer()
-    with near.ear() as received, overheard(settings) as line:
-        for payload in ("", "hello", f"{'x' * 32}:1", f"{'0' * 32}:-1", f"{'0' * 32}:{'9' * 5000}"):
-            line.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
-        far.ingest(trainer.batch(trainer.updates(1)))
-        wait_for(lambda: received)
-
-    assert received == [Advance(trainer.run_id, 1, 0)]
-    assert near.follower is not None
-    assert near.follower.way == "notices"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from itertools import takewhile
 from uuid import UUID
 
@@ -30,12 +30,9 @@ class Bus:
     """Passes advances to the listeners in this process, each version of a run once.
 
     All listeners share one record of the newest advances, so delivery costs the same for any number of listeners.
-
-    ``relay`` is called with each advance that this process publishes. It notifies other processes and must not block.
     """
 
     def __init__(self) -> None:
-        self.relay: Callable[[Advance], None] = lambda _: None
         self._lock = threading.Lock()
         self._listeners: set[BusListener] = set()
         self._waiting: set[BusListener] = set()
@@ -45,14 +42,10 @@ class Bus:
         self.closed = False
 
     def publish(self, advance: Advance) -> None:
-        """Notify all listeners, here and in other processes. Does not wait for them. Thread-safe."""
-        self.deliver(advance)
-        self.relay(advance)
-
-    def deliver(self, advance: Advance) -> None:
-        """Notify the listeners in this process, unless this version is already known."""
+        """Notify all listeners, unless this version is already known. Does not wait for them. Thread-safe."""
         with self._lock:
-            if self._is_known(advance.run_id, advance.version):
+            _, newest = self._newest.get(advance.run_id, (0, None))
+            if newest is not None and newest.version >= advance.version:
                 return
             self._delivered += 1
             self._newest[advance.run_id] = self._delivered, advance
@@ -62,17 +55,6 @@ class Bus:
             for listener in [each for each in self._waiting if each.wants(advance.run_id)]:
                 self._waiting.remove(listener)
                 listener.wake()
-
-    def wants(self, run_id: UUID, version: int) -> bool:
-        """Whether delivering this version would notify a listener in this process."""
-        with self._lock:
-            return not self._is_known(run_id, version) and any(
-                listener.wants(run_id) for listener in self._listeners
-            )
-
-    def _is_known(self, run_id: UUID, version: int) -> bool:
-        newest = self._newest.get(run_id)
-        return newest is not None and newest[1].version >= version
 
     def since(self, heard: int, listener: BusListener) -> tuple[int, list[Advance]]:
         """Return the number of the last advance, and those after ``heard`` that a listener wants, oldest first.

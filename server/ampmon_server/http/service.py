@@ -55,7 +55,7 @@ class Service:
         self.follower: BusFollower | None = None
         """Delivers news of other server processes; None if no others can share the database."""
         if self.store.shared:
-            self.follower = BusFollower(self.bus, self.store, self.store.notices())
+            self.follower = BusFollower(self.bus, self.store)
             self.follower.start()
         self.writer = Writer(SHARED_WRITERS if self.store.shared else 1)
         # On PostgreSQL, one batch per transaction: a cluster has runs on several nodes.

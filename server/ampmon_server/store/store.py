@@ -19,7 +19,6 @@ from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import ModuleSample, ParameterSample, Resume, UserSteps
 from ampmon_server.settings import Settings
 from ampmon_server.store.access import AccessCalls
-from ampmon_server.store.admin.notices import PostgresNotices
 from ampmon_server.store.admin.prune import PruneCalls
 from ampmon_server.store.engine import engine, opening
 from ampmon_server.store.engine.engine import reads, writes
@@ -179,10 +178,6 @@ class Store(AccessCalls, AlertCalls, Forwarding, PruneCalls):
         """Whether other server processes may use the same database, and several threads may write to it at once."""
         return self._exclusive is None
 
-    def notices(self) -> PostgresNotices | None:
-        """Return the notices between the server processes of a shared database, or None if it is not `shared`."""
-        return PostgresNotices(self._engine) if self.shared else None
-
     def check(self) -> None:
         """Raise Busy unless the database answers, and Unusable if its schema is no longer this version's."""
         with engine.reading(self._engine) as connection:
@@ -230,7 +225,6 @@ class Store(AccessCalls, AlertCalls, Forwarding, PruneCalls):
     held = reads(state.held)
     runs = reads(listing.read_page)
     changes_since = reads(state.changed_since)
-    changes_of = reads(state.changes_of)
     history = reads(cases.history)
     gradient_samples = reads(cases.samples_of)
     nearest_skip = reads(skips.nearest)

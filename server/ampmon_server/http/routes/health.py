@@ -41,12 +41,12 @@ async def healthz() -> Response:
 @router.get("/readyz")
 @requires("token")
 def readyz(service: ServiceDependency) -> Response:
-    """Check the database, its schema and the notices between servers: 503 if one fails. ``parts`` says which."""
+    """Check the database, its schema and the news of other servers: 503 if one fails. ``parts`` says which."""
     troubles = service.readiness()
     parts = {part: why or "ok" for part, why in troubles.items()}
     if trouble := next(filter(None, troubles.values()), None):
         return problem(503, trouble, parts=parts)
-    news = service.follower.way if service.follower else "own"
+    news = "polling" if service.follower else "own"
     return json_answer({"status": "ready", "news": news, "parts": parts})
 
 

@@ -32,7 +32,7 @@ _LINE = {
     "tcp_user_timeout": 25_000,
 }
 POOL_SIZE, POOL_OVERFLOW = 8, 8
-"""PostgreSQL allows 100 connections by default: enough for five server processes, each with two more for notices."""
+"""PostgreSQL allows 100 connections by default: enough for five server processes."""
 POOL_TIMEOUT_S = 5.0
 
 READS: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}

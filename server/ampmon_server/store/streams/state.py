@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -188,10 +188,6 @@ def save(connection: Connection, state: RunState) -> None:
     insert_rows(connection, runs, [row_of(state)], replace=True)
 
 
-_AT_ONCE = 1000
-"""Runs asked for by one statement."""
-
-
 class Advance(NamedTuple):
     """A run has reached a version. ``step`` is its last step, if it has any."""
 
@@ -202,22 +198,9 @@ class Advance(NamedTuple):
 
 def changed_since(connection: Connection, changed: int) -> list[Advance]:
     """The runs whose version changed at or after ``changed``, in us since the epoch."""
-    return _read(connection, runs.c.changed >= changed)
-
-
-def changes_of(connection: Connection, run_ids: Sequence[UUID]) -> list[Advance]:
-    """The requested runs, deleted ones included; unknown ones are left out."""
-    found: list[Advance] = []
-    for first in range(0, len(run_ids), _AT_ONCE):
-        some = [run_id.bytes for run_id in run_ids[first : first + _AT_ONCE]]
-        found += _read(connection, runs.c.run_id.in_(some))
-    return found
-
-
-def _read(connection: Connection, which: ColumnElement[bool]) -> list[Advance]:
     columns = runs.c.run_id, runs.c.version, runs.c.last_step
-    listed = select(*columns).where(which).order_by(runs.c.changed, runs.c.run_id)
-    rows = connection.execute(listed)
+    listed = select(*columns).where(runs.c.changed >= changed)
+    rows = connection.execute(listed.order_by(runs.c.changed, runs.c.run_id))
     return [Advance(UUID(bytes=run_id), version, step) for run_id, version, step in rows]
 
 
