@@ -327,6 +327,32 @@ def test_a_damaged_text_of_a_run_hides_no_other_in_the_list(
         assert after[HIT].name == "Unreadable; `ampmon db verify` says where"
 
 
+@pytest.mark.parametrize("damage_", ["updates = 'x'", "name = x'ff00'", "started = 1.5"])
+def test_a_value_of_another_type_hides_no_other_run(
+    settings: Settings, store: Store, damage_: str
+) -> None:
+    """Where a number is text or a text is bytes, the list names that run, which itself is a 503, never a 500."""
+    for run_id in (HIT, BEFORE):
+        trainer = Trainer(run_id)
+        store.ingest(trainer.batch(trainer.updates(30, skipped=[3])))
+    with engine.writing(store._engine) as connection:
+        connection.execute(
+            text(f"UPDATE runs SET {damage_} WHERE run_id = :hit"), {"hit": HIT.bytes}
+        )
+    store.close()
+    app = create_app(replace(settings, judging=False))
+    with TestClient(app, base_url=URL, raise_server_exceptions=False) as client:
+        client.headers["Authorization"] = f"Bearer {app.state.service.keys.token}"
+        listed = {each["run_id"]: each for each in client.get("/api/v1/runs").json()["runs"]}
+        for path in ("", "/diagnosis"):
+            answer = client.get(f"/api/v1/runs/{HIT}{path}")
+            assert answer.status_code == 503
+            assert "`ampmon db verify` says where" in answer.text
+    assert listed[str(HIT)]["name"] == "Unreadable; `ampmon db verify` says where"
+    assert listed[str(HIT)]["skipped"] == listed[str(BEFORE)]["skipped"] == 1
+    assert (listed[str(BEFORE)]["name"], listed[str(BEFORE)]["updates"]) == ("run", 30)
+
+
 def test_a_damaged_run_keeps_no_other_from_being_stored(store: Store) -> None:
     """Of batches in one transaction, only those of a damaged run are rejected."""
     hit, other = Trainer(HIT), Trainer(BEFORE)

@@ -255,6 +255,10 @@ DAMAGE = {
         "UPDATE attempts SET config = CAST(x'ff' AS TEXT)",
         "Stored text is damaged (column 'config' is not UTF-8); ",
     ),
+    "a number that is text": (
+        "UPDATE ledger SET last_step = 'x' WHERE attempt = 1",
+        "ledger.last_step: 3 values of another type than integer",
+    ),
     "a header": ("DELETE FROM headers WHERE attempt = 1", "attempt 1: its header is missing"),
     "a scalar's page": (
         "UPDATE scalar_rollups SET data = (SELECT data FROM scalar_rollups WHERE level = 5) WHERE level = 1",
@@ -265,12 +269,13 @@ DAMAGE = {
 
 OFTEN = (
     "a text that is not UTF-8",
+    "a number that is text",
     "a page elsewhere",
     "a bit in a block",
     "sums of samples",
     "rows of a deleted run",
 )
-"""One of each kind: texts, rows, samples, their sums, and rows without an owner."""
+"""One of each kind: texts, types, rows, samples, their sums, and rows without an owner."""
 
 
 @pytest.mark.parametrize(

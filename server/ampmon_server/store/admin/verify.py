@@ -10,6 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import Column, Connection, Engine, Row, Table, delete, func, select, text
 
+from ampmon_server.model.words import plural
 from ampmon_server.settings import Settings
 from ampmon_server.store.admin import derived, prune, recorded
 from ampmon_server.store.admin.derived import DELETE, RESTORE, Defect
@@ -118,6 +119,10 @@ def _row(connection: Connection, run_id: UUID, *, held: bool = False) -> Row[Any
 
 
 def _defects(connection: Connection, run: Row[Any]) -> Iterator[Defect]:
+    mistyped = list(_of_types(connection, run.run_id))
+    yield from mistyped
+    if mistyped:  # the other checks cannot compute with them
+        return
     rows = recorded.read_rows(connection, run.run_id)
     yield from rows.defects
     yield from recorded.of_ledger(connection, run.run_id, rows)
@@ -126,6 +131,25 @@ def _defects(connection: Connection, run: Row[Any]) -> Iterator[Defect]:
     yield from recorded.of_samples(connection, run.run_id)
     yield from recorded.of_texts(connection, run)
     yield from _of_no_stream(connection, run.run_id)
+
+
+_TYPES = {int: "integer", float: "real", str: "text", bytes: "blob"}
+"""SQLite's name of each type."""
+
+
+def _of_types(connection: Connection, run_id: bytes) -> Iterator[Defect]:
+    """Yield columns that have values of another type. Only SQLite stores such values."""
+    for table in (runs, *DATA) if connection.dialect.name == "sqlite" else ():
+        known = {column.name: _TYPES[column.type.python_type] for column in table.c}
+        counts = [
+            func.count().filter(func.typeof(table.c[name]).not_in([kind, "null"]))
+            for name, kind in known.items()
+        ]
+        (found,) = connection.execute(select(*counts).where(table.c.run_id == run_id))
+        for name, number in zip(known, found, strict=True):
+            if number:
+                what = f"{plural(number, 'value')} of another type than {known[name]}"
+                yield Defect(f"{table.name}.{name}", what, RESTORE)
 
 
 # -- strays ------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     BigInteger,
@@ -23,7 +23,10 @@ from sqlalchemy import (
 from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
+from ampmon_server.store.engine.errors import Damaged
 
+
+Checked = TypeVar("Checked", bound=Sequence[Any])
 Row = tuple[Any, ...]
 
 Key = tuple[Any, ...]
@@ -44,6 +47,26 @@ def fetch(
     """Return all rows as the driver's plain tuples, several times faster than SQLAlchemy's named rows."""
     cursor = connection.execute(statement, parameters).cursor
     return [] if cursor is None else cursor.fetchall()  # type: ignore[return-value]
+
+
+@lru_cache
+def _types(columns: tuple[Column[Any], ...]) -> tuple[tuple[type, ...], ...]:
+    return tuple((column.type.python_type, type(None)) for column in columns)
+
+
+def checked(columns: tuple[Column[Any], ...], row: Checked) -> Checked:
+    """Return a row. Raises Damaged if a value has another type than its column: SQLite returns any that it finds."""
+    if not all(map(isinstance, row, _types(columns))):
+        raise Damaged(f"a row of {columns[0].table.name} has values of another type")
+    return row
+
+
+def sound(columns: tuple[Column[Any], ...], row: Sequence[Any]) -> dict[str, Any]:
+    """The values of a row by column, without those of another type."""
+    fits = map(isinstance, row, _types(columns))
+    return {
+        column.name: value for column, value, fit in zip(columns, row, fits, strict=True) if fit
+    }
 
 
 def of_stream(table: FromClause) -> ColumnElement[bool]:

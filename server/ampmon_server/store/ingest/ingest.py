@@ -286,7 +286,8 @@ def ingest_together(database: Engine, memory: Memory, asked: Sequence[Asked]) ->
     except Exception as error:
         if len(asked) == 1:
             return [error]
-        # One of the batches cannot be stored. Store each alone, so that only its sender gets the error.
+        # One of the batches cannot be stored. Store each alone, so that only its sender gets the error. A savepoint
+        # would not do: SQLite cannot roll back to it where pages are damaged.
         return [_together_or_error(database, memory, each) for each in asked]
 
 

@@ -34,6 +34,7 @@ from sqlalchemy import (
 from ampmon_server.store.engine.engine import WHERE, as_store_errors, now_us
 from ampmon_server.store.engine.errors import BadQuery, Unreadable
 from ampmon_server.store.engine.paging import Paged
+from ampmon_server.store.engine.rows import checked, sound
 from ampmon_server.store.runs.runs import Status, Summary, read_streams, summary
 from ampmon_server.store.schema.tables import key_text, runs
 from ampmon_server.store.streams.state import SUMMARY_COLUMNS, RunState
@@ -141,30 +142,29 @@ def read_page(
     return ListedRuns(rows, following, total)
 
 
-_NUMBERS = select(
-    *(
-        column
-        for column in SUMMARY_COLUMNS
-        # The share of the monitor is unknown without the names of the scalers.
-        if not isinstance(column.type, String) and column.name != "duration_us"
-    )
+_NUMBERS = tuple(
+    column
+    for column in SUMMARY_COLUMNS
+    # The share of the monitor is unknown without the names of the scalers.
+    if not isinstance(column.type, String) and column.name != "duration_us"
 )
 
 
 def _summaries(connection: Connection, run_ids: Sequence[bytes], now: int) -> list[Summary]:
-    """The summaries of runs, in this order. If the texts of a run are damaged, its name says so."""
+    """The summaries of runs, in this order. If the row or the streams of a run are damaged, its name says so."""
     try:
         # The savepoint, because PostgreSQL rejects all statements after one that failed.
         with as_store_errors(connection.engine), connection.begin_nested():
             found = connection.execute(select(*SUMMARY_COLUMNS).where(runs.c.run_id.in_(run_ids)))
-            rows, streams = {row.run_id: row for row in found}, read_streams(connection, run_ids)
+            rows = {row.run_id: checked(SUMMARY_COLUMNS, row) for row in found}
+            streams = read_streams(connection, run_ids)
             return [summary(rows[run_id], streams[run_id], now) for run_id in run_ids]
     except Unreadable:
         if len(run_ids) > 1:
             return [each for run_id in run_ids for each in _summaries(connection, [run_id], now)]
-        numbers = connection.execute(_NUMBERS.where(runs.c.run_id == run_ids[0])).one()._asdict()
-        row = RunState(project="", name=f"Unreadable{WHERE}", owner="", tags="[]", **numbers)
-        return [summary(row, [], now)]
+        row = connection.execute(select(*_NUMBERS).where(runs.c.run_id == run_ids[0])).one()
+        shown = {"project": "", "name": f"Unreadable{WHERE}", "owner": "", "tags": "[]"}
+        return [summary(RunState(**{**shown, "started": 0, **sound(_NUMBERS, row)}), [], now)]
 
 
 def read_groups(

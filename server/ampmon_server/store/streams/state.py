@@ -14,7 +14,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Row, bindparam, func, 
 from ampmon import wire
 from ampmon_server.model.aggregates.updates import Counts
 from ampmon_server.store.engine.errors import NotFound
-from ampmon_server.store.engine.rows import fetch, insert_rows
+from ampmon_server.store.engine.rows import checked, fetch, insert_rows
 from ampmon_server.store.schema.tables import runs, streams
 
 
@@ -165,16 +165,16 @@ def begin(connection: Connection, header: wire.AttemptHeader, owner: str | None 
 def find(
     connection: Connection, run_id: UUID, *columns: Column[Any], held: bool = False
 ) -> Row[Any]:
-    """Return some columns of a run, or all that a summary needs. Raises NotFound.
+    """Return some columns of a run, or all that a summary needs. Raises NotFound, Damaged.
 
     With ``held``, lock its row until the transaction ends.
     """
-    wanted = select(*(columns or SUMMARY_COLUMNS))
-    statement = wanted.where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
+    wanted = columns or SUMMARY_COLUMNS
+    statement = select(*wanted).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
     row = connection.execute(statement.with_for_update() if held else statement).one_or_none()
     if row is None:
         raise NotFound(f"There is no run {run_id}.")
-    return row
+    return checked(wanted, row)
 
 
 def increment_version(connection: Connection, run_id: UUID) -> None:
