@@ -101,14 +101,14 @@ def test_the_interval_is_reported_by_a_rank_that_samples(store: Store) -> None:
 
 def test_shares_of_the_gradient_are_those_of_the_rank_that_charts_draw(store: Store) -> None:
     """Of replicated ranks, the lowest that samples sets the summary's shares and headroom, whichever delivers last."""
-    run_id, told = uuid4(), []
+    run_id, shown = uuid4(), []
     ranks = [Trainer(run_id, rank, world_size=2) for rank in (0, 1)]
     for rank, seed in ((1, 3), (0, 1), (1, 2)):
         update = ranks[rank].update(gradients=statistics(seed=seed).to_wire())
         store.ingest(ranks[rank].batch([update]))
-        told.append(store.run(run_id)[0].headroom_bits)
+        shown.append(store.run(run_id)[0].headroom_bits)
     (drawn,) = headroom_bits(store.gradient_samples(run_id).on_grid.amax)
-    assert told[0] != told[1] == told[2] == drawn
+    assert shown[0] != shown[1] == shown[2] == drawn
 
 
 @pytest.mark.storage
