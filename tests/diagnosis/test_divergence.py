@@ -153,6 +153,16 @@ def test_a_rise_is_over_once_the_loss_has_fallen_again() -> None:
     assert divergence(cells(recovered)) is None
 
 
+def test_a_dip_after_an_explosion_is_no_return() -> None:
+    """A loss that explodes and dips for seven updates before it stays high has diverged where it exploded."""
+    step, draws = np.arange(291), np.random.default_rng(0)
+    high = np.where(step < 151, 17.0, np.where((step > 156) & (step < 164), 1.8, 2.5))
+    values = np.where(step < 146, 1.5 + 1.0 * np.exp(-step / 60), high)
+    told = divergence(cells(values + draws.normal(0, 0.1, 291)))
+    assert told is not None
+    assert told.first == 146
+
+
 def diverged(run: ScalerCase | None, to: float = 2.6, **logged: Cells) -> Finding:
     """The `diverged` finding of a run whose loss jumps at step 300."""
     step, draws = np.arange(500), np.random.default_rng(0)

@@ -219,7 +219,11 @@ def divergence(cells: Cells) -> Divergence | None:
     level = np.median(sliding_window_view(np.pad(values, BESIDE, mode="edge"), LEAST), axis=1)
     start = float(max(level[0], np.nan_to_num(cells["value_first"][0])))
     lowest = float(level.min())
-    below = np.flatnonzero(level < lowest + HALF * (start - lowest))
+    is_low = level < lowest + HALF * (start - lowest)
+    # A loss that has exploded dips on its way to the level where it stays.
+    exploded = np.maximum.accumulate(values - lowest > EXPLODES * (start - lowest))
+    stays = np.convolve(sliding_window_view(is_low, LEAST).all(1), np.ones(LEAST)) > 0
+    below = np.flatnonzero(is_low & (stays | ~exploded))
     above = int(below[-1]) + 1 if len(below) else n
     if n - above < least or len(below) < least:
         return None
