@@ -227,6 +227,18 @@ def test_the_cost_grows_with_the_underflow():
     assert "Estimated relative gradient error" in bad.explanation
 
 
+@pytest.mark.parametrize(
+    ("norm", "severity"), [(1.0, "notice"), (1e-9, "critical"), (0, "critical")]
+)
+def test_underflow_that_costs_no_parameter_its_precision_is_a_notice(norm, severity):
+    """A gradient of many tiny values beside large ones loses nothing, unless one parameter has only tiny ones."""
+    parameters = parameters_of({"a.weight": 0.6, "b.weight": 0.6})
+    parameters.cells["first"] += STEPS[0]
+    parameters.cells["norm"] = [1.0, norm]
+    (finding, _) = found(replace(_tight(0.6), parameters=parameters))
+    assert (finding.rule, finding.severity) == ("subnormal", severity)
+
+
 @pytest.mark.parametrize(("share", "expected"), [(0.48, False), (0.52, True)])
 def test_one_subnormal_parameter_is_named(share, expected):
     """A parameter with over half of its values subnormal is named if the others are fine."""

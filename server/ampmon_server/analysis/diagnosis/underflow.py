@@ -14,7 +14,7 @@ from ampmon.wire import Severity
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
 from ampmon_server.analysis.diagnosis.updates import is_set_by_hand, newest_scale
 from ampmon_server.analysis.flushed import flushed_in
-from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.case import ParameterCase, ScalerCase
 from ampmon_server.model.series import Floats, Ints, Totals, take, take_samples
 from ampmon_server.model.thresholds import Levels, Thresholds
 
@@ -35,6 +35,11 @@ ERRORS = (7.0, 33.0)
 
 It is larger, because gradients are rounded throughout the backward pass. Measured on three networks, scales 1 to 16.
 """
+ROUNDED = FP16.min_subnormal / math.sqrt(12)
+"""The standard deviation of an error that is spread evenly over one step of fp16's grid."""
+
+FLOOR = 6e-4
+"""The relative error of a gradient in fp16 whose elements are all normal."""
 
 BITS_MAX = 24
 LATE = 100
@@ -48,8 +53,9 @@ class MeasuredUnderflow:
     ``share`` of the elements are subnormal, and ``low`` is the low end of its 95 % interval. ``histogram`` [64] and
     ``zeros`` add the samples up. ``room`` is by how many bits the scale could grow, as far as is known. ``ceiling`` is
     the lowest scale that overflowed, if that leaves less room than the largest gradient seen. ``rounding`` is the error
-    from rounding the gradient to fp16's grid, divided by its norm. ``flushes`` says that nearly all elements other than
-    zeros are subnormal, so that many zeros are flushed elements, as far as no change of the scale shows more.
+    from rounding the gradient to fp16's grid, divided by its norm. ``worst`` is that of the worst parameter, infinite
+    if unknown. ``flushes`` says that nearly all elements other than zeros are subnormal, so that many zeros are flushed
+    elements, as far as no change of the scale shows more.
     """
 
     first_step: int
@@ -63,6 +69,7 @@ class MeasuredUnderflow:
     room: float
     ceiling: float | None
     rounding: float
+    worst: float
     flushes: bool
 
     def share_at(self, bits: int) -> float:
@@ -75,14 +82,21 @@ class MeasuredUnderflow:
         return self.zeros / max(int(self.histogram.sum()) + self.zeros, 1)
 
     def severity(self, levels: Levels) -> Severity | None:
-        """The severity of the share. If that has none, a warning if the scale ``flushes``."""
+        """The severity of the share. If that has none, a warning if the scale ``flushes``. A notice if harmless."""
         found = levels.severity(self.low)
-        return "warning" if found is None and self.flushes and levels.warning else found
+        if found is None and self.flushes and levels.warning:
+            found = "warning"
+        return found and ("notice" if self.is_harmless else found)
 
     def is_cured_by(self, bits: int, thresholds: Thresholds) -> bool:
         """Whether ``2^bits`` times the scale ends the warning."""
         flushes = self.flushes and _subnormal_at(self.histogram, bits) >= NEARLY_ALL
         return not flushes and self.share_at(bits) < (thresholds.subnormal.warning or 0.0)
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether no parameter's error is larger than without underflow."""
+        return ERRORS[1] * max(self.rounding, self.worst) < FLOOR
 
     @property
     def error(self) -> tuple[float, float]:
@@ -118,6 +132,7 @@ def underflow(scaler: ScalerCase) -> MeasuredUnderflow | None:
         room=room,
         ceiling=ceiling,
         rounding=_rounding(chosen.on_grid),
+        worst=_worst_rounding(scaler.parameters, scale, int(chosen.step[0])),
         flushes=_subnormal_at(histogram, 0) >= NEARLY_ALL and flushed_in(samples) is None,
     )
 
@@ -184,8 +199,18 @@ def _rounding(of: Totals) -> float:
     classes = of.classes()
     small = float(classes.subnormal.sum() + classes.zero.sum())
     norm = math.sqrt(max(float(of.sum_squares.sum()), 0.0))
-    # Errors spread evenly over one grid step have a variance of 1/12.
-    return FP16.min_subnormal * math.sqrt(small / 12) / norm if norm > 0 else 0.0
+    return ROUNDED * math.sqrt(small) / norm if norm > 0 else 0.0
+
+
+def _worst_rounding(of: ParameterCase, scale: float, since: int) -> float:
+    """The same of the parameter for which it is the largest, in samples from step ``since`` on."""
+    cells = of.cells[of.cells["first"] >= since]
+    if not len(cells) or not of.names:
+        return math.inf
+    share = (cells["subnormal"] + cells["zeros"]) / np.maximum(cells["looked"], 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rounding = ROUNDED * np.sqrt(share * of.numel) / (cells["norm"] * scale)
+    return float(np.max(rounding, initial=0.0, where=~np.isnan(rounding)))
 
 
 def bits_to_cure(seen: MeasuredUnderflow, thresholds: Thresholds) -> int | None:

@@ -9,6 +9,7 @@ from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.fixes import BF16
 from ampmon_server.analysis.diagnosis.underflow import (
     BITS_MAX,
+    FLOOR,
     MeasuredUnderflow,
     bits_to_cure,
     is_climbing,
@@ -37,8 +38,6 @@ NO_ROOM = (
 )
 SPARE = 2
 """Bits that stay free between the largest sampled gradient and the largest fp16 number."""
-FLOOR = 6e-4
-"""The relative error of a gradient in fp16 whose elements are all normal."""
 
 
 @each_scaler
