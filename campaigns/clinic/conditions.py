@@ -77,7 +77,7 @@ HEALTHY: Sequence[Condition] = (
     Condition(attempts=(sick_runs.Saving, sick_runs.Resumed), draw=_short),
     Condition(attempts=(parallel.Parallel,), draw=_short, ranks=2),
     Condition(attempts=(parallel.Distributed,), draw=_short, ranks=2),
-    Condition(attempts=(sick_numbers.ForwardNorm,)),
+    Condition(attempts=(healthy.NormInFp32,)),  # in fp16 it overflows backward in usual batches too
     Condition(attempts=(sick_numbers.ForwardSoftmax,)),
     Condition(attempts=(sick_numbers.ForwardAttention,)),
 )

@@ -87,10 +87,18 @@ def test_a_few_updates_do_not_make_a_rate():
 
 
 @pytest.mark.parametrize(
-    ("steps", "severity"), [({19, 24, 64}, "notice"), (range(19, 120, 12), "warning")]
+    ("steps", "severity"),
+    [
+        ({19, 24, 64}, "notice"),
+        (range(19, 120, 12), "warning"),
+        ({17, 33, 36, 51, 58, 79, 98, 103}, "warning"),
+    ],
 )
 def test_a_few_skips_of_a_gradient_that_grows_at_first_are_a_notice(steps, severity):
-    """Three skips early in a run, each at a lower scale, are a notice; nine at equal distances are a warning."""
+    """Three skips early in a run, each at a lower scale, are a notice; nine at equal distances are a warning.
+
+    Eight at random are one too: so many batches that overflow are no search.
+    """
     finding, *_ = found(
         trained(lambda step, scale: step in steps, 120, cause="unknown", policy=NEVER)
     )
