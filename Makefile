@@ -8,6 +8,9 @@ TORCH ?= torch==2.13.0
 TORCHES ?= 2.4.0 2.15.0
 # The frameworks to train with: newest or oldest, which also takes the first of TORCHES.
 SET ?= newest
+# How often, and beside how many busy loops, `make busy` runs the suite.
+ROUNDS ?= 5
+LOOPS ?= 8
 ARGS ?=
 
 VENV := .venv
@@ -44,8 +47,11 @@ fuzz: $(VENV)/.dev ## ask the API every case that its OpenAPI document allows (m
 attack: $(VENV)/.dev ## attack real servers as an outsider would, and count what gets through (four minutes; ARGS="--only linked")
 	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.attack $(ARGS)
 
-busy: $(VENV)/.dev ## run the suite five times beside eight busy loops (an hour; ARGS="--rounds 1")
-	@$(BIN)/python -m campaigns.busy $(ARGS)
+busy: $(VENV)/.dev ## run the suite five times beside eight busy loops (an hour; ROUNDS=1 LOOPS=2)
+	@loops=; trap 'test -z "$$loops" || kill $$loops' EXIT; trap 'exit 1' INT TERM; \
+	for loop in $$(seq $(LOOPS)); do while :; do :; done & loops="$$loops $$!"; done; \
+	for round in $$(seq $(ROUNDS)); do echo "round $$round:"; MAKEFLAGS= $(MAKE) test ARGS='$(ARGS)' || failed=1; done; \
+	exit $${failed:-0}
 
 test-campaigns: $(VENV)/.dev ## run the tests of the campaigns and benchmarks (ARGS="campaigns/clinic"; minutes)
 	@$(BIN)/python -m pytest --numprocesses logical --dist loadfile $(or $(ARGS),campaigns)

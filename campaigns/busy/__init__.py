@@ -1,1 +1,0 @@
-"""Runs the test suite while busy loops compete for the processors."""
