@@ -17,6 +17,7 @@ import torch
 
 import ampmon
 from benchmarks import host_cost
+from benchmarks.paired import Work
 
 
 EMULATED_TENSORS, EMULATED_BAR_US = (6, 148, 686), 40.0
@@ -56,7 +57,7 @@ def _synchronize() -> None:
     torch.accelerator.synchronize()
 
 
-def _sharded(make: host_cost.Scaler, tensors: int) -> Callable[[], None]:
+def _sharded(make: host_cost.Scaler, tensors: int) -> Work:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -76,17 +77,17 @@ def _sharded(make: host_cost.Scaler, tensors: int) -> Callable[[], None]:
 def _compared(
     directory: Path,
     what: str,
-    make: Callable[[host_cost.Scaler, int], Callable[[], None]],
+    make: Callable[[host_cost.Scaler, int], Work],
     counts: tuple[int, ...],
     bar_us: float,
-    idle: Callable[[], None] | None,
+    idle: Work | None,
 ) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     rows = []
     ampmon.init("benchmark", dir=directory, mode="offline")
     for tensors in counts:
         iterations = {name: make(scaler, tensors) for name, scaler in host_cost.SCALERS.items()}
-        row = host_cost.summarise(host_cost.alternate(iterations, PAIRS, idle=idle))
+        row = host_cost.summarise(host_cost.alternate(iterations, PAIRS, before=idle))
         rows.append({"what": what, "tensors": tensors, **row, "bar_us": bar_us})
     ampmon.finish()
     return rows

@@ -8,10 +8,12 @@ the sender's process delivers the records to a server, a third process. Added ti
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import torch
 
 import ampmon
 from ampmon import sender
+from benchmarks.paired import Work
 
 
 TENSORS = (6, 148)
@@ -27,7 +30,7 @@ ELEMENTS = 64
 PAIRS_HOT, PAIRS_SWEPT = 10_000, 500
 WARM_UP = 100
 SWEEP_BYTES = 1 << 26
-"""More than the caches hold, so a pass over it between iterations leaves all scalers cold caches."""
+"""More than the caches hold, so a pass over it before an iteration leaves it cold caches."""
 
 
 class EmptySubclass(torch.amp.GradScaler):
@@ -46,7 +49,7 @@ SCALERS: dict[str, Scaler] = {
 
 def iteration(
     make: Scaler, tensors: int, device: str = "cpu", *, fused: bool | None = None
-) -> Callable[[], None]:
+) -> Work:
     """The scaler calls of one training iteration with ``tensors`` parameters. The gradients stay unchanged."""
     parameters = [torch.zeros(ELEMENTS, device=device, requires_grad=True) for _ in range(tensors)]
     for parameter in parameters:
@@ -54,7 +57,7 @@ def iteration(
     return steps(make, torch.optim.SGD(parameters, lr=0.0, fused=fused), device)
 
 
-def steps(make: Scaler, optimizer: torch.optim.Optimizer, device: str) -> Callable[[], None]:
+def steps(make: Scaler, optimizer: torch.optim.Optimizer, device: str) -> Work:
     """The scaler calls of one training iteration with an optimizer."""
     scaler = make(device, init_scale=1.0, growth_interval=2**31 - 1)
     loss = torch.zeros((), device=device)
@@ -75,33 +78,40 @@ def compare(
         name: iteration(make, tensors, device, fused=fused) for name, make in SCALERS.items()
     }
     idle = torch.cuda.synchronize if device == "cuda" else None
-    return alternate(iterations, pairs, swept=swept, idle=idle)
+    return alternate(iterations, pairs, before=sweep() if swept else idle)
+
+
+def sweep() -> Work:
+    """A pass over more memory than the caches hold."""
+    held = np.zeros(SWEEP_BYTES // 8)
+    return partial(np.add, held, 1.0, held)
 
 
 def alternate(
-    iterations: Mapping[str, Callable[[], None]],
+    iterations: Mapping[str, Work],
     pairs: int,
     *,
-    swept: bool = False,
-    idle: Callable[[], None] | None = None,
+    before: Work | None = None,
+    limit_s: float = math.inf,
 ) -> dict[str, list[float]]:
-    """Host microseconds of each iteration. ``idle`` is called before each, to wait for a device."""
-    sweep = np.zeros(SWEEP_BYTES // 8)
+    """Host microseconds of each iteration. ``before`` is called before each. Stops at the limit after two pairs."""
     times: dict[str, list[float]] = {name: [] for name in iterations}
     turns = list(iterations.items())
-    warm_up = min(WARM_UP, pairs)
-    for turn in range(warm_up + pairs):
+    for _ in range(min(WARM_UP, pairs)):
+        for iterate in iterations.values():
+            iterate()
+    until = time.perf_counter() + limit_s
+    for turn in range(pairs):
+        if turn >= 2 and time.perf_counter() > until:
+            break
         # In a fixed order, each would always find the caches as left by the same other one.
         random.shuffle(turns)
         for name, iterate in turns:
-            if swept and turn >= warm_up:
-                sweep += 1.0
-            if idle is not None:
-                idle()
+            if before is not None:
+                before()
             started = time.perf_counter_ns()
             iterate()
-            if turn >= warm_up:
-                times[name].append((time.perf_counter_ns() - started) / 1000)
+            times[name].append((time.perf_counter_ns() - started) / 1000)
     return times
 
 

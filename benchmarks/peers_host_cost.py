@@ -9,7 +9,6 @@ scaler's turn and count as its time. After the rest, all code runs colder than i
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -26,18 +25,14 @@ import torch
 import ampmon
 from benchmarks import peers
 from benchmarks.given import SCALER, iteration
-from benchmarks.paired import Work, seconds, shown
+from benchmarks.host_cost import ELEMENTS, TENSORS, alternate, sweep
+from benchmarks.paired import Work, shown
 from benchmarks.report import filled
 from benchmarks.server import serving
 
 
-TENSORS = (6, 148)
-ELEMENTS = 64
-WARM_UP = 50
 SCALARS = {"loss": 2.5, "lr": 1e-3, "norm": 0.75, "tokens": 8192.0}
 REST_S = 1e-3
-SWEEP_BYTES = 1 << 26
-"""More than the caches hold: a pass over it is the rest, and leaves both cold caches."""
 
 Log: TypeAlias = Callable[[Mapping[str, float]], object]
 
@@ -168,7 +163,10 @@ def _measure_tool(name: str, directory: Path, effort: Effort) -> list[dict[str, 
                     iterate()
                     log(SCALARS)
 
-                times = alternate(plain, logged, effort, swept=swept)
+                works = {"stock": plain, "logged": logged}
+                pairs = effort.swept if swept else effort.rested
+                before = sweep() if swept else partial(time.sleep, REST_S)
+                times = alternate(works, pairs, before=before, limit_s=effort.limit_s)
                 rows.append(_row(name, tensors, swept, times))
     return rows
 
@@ -182,31 +180,13 @@ def given_iteration(tensors: int, *, monitored: bool) -> Work:
     return iteration(gradients, ampmon.GradScaler(**SCALER, monitor=config))
 
 
-def alternate(plain: Work, logged: Work, effort: Effort, *, swept: bool) -> list[list[float]]:
-    """Microseconds of each work, pair by pair, in a random order within each pair."""
-    sweep = np.zeros(SWEEP_BYTES // 8)
-    rest = partial(np.add, sweep, 1.0, sweep) if swept else partial(time.sleep, REST_S)
-    times: list[list[float]] = [[], []]
-    turns = list(enumerate((plain, logged)))
-    for _ in range(WARM_UP):
-        plain(), logged()
-    wanted = effort.swept if swept else effort.rested
-    until = time.perf_counter() + effort.limit_s
-    while len(times[0]) < 2 or (len(times[0]) < wanted and time.perf_counter() < until):
-        random.shuffle(turns)
-        for which, work in turns:
-            rest()
-            times[which].append(1e6 * seconds(work))
-    return times
-
-
-def _row(name: str, tensors: int, swept: bool, times: list[list[float]]) -> dict[str, Any]:
-    plain, logged = (np.percentile(each, (50, 99)) for each in times)
+def _row(name: str, tensors: int, swept: bool, times: dict[str, list[float]]) -> dict[str, Any]:
+    plain, logged = (np.percentile(each, (50, 99)) for each in times.values())
     return {
         "what": name,
         "tensors": tensors,
         "caches": "swept" if swept else "rested",
-        "pairs": len(times[0]),
+        "pairs": len(times["stock"]),
         "stock_p50_us": round(float(plain[0]), 1),
         "added_p50_us": round(float(logged[0] - plain[0]), 1),
         "added_p99_us": round(float(logged[1] - plain[1]), 1),

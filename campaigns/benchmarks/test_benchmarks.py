@@ -166,7 +166,7 @@ def test_given_gradients_reach_hooks_unchanged() -> None:
 
 
 def test_host_times_are_compared_without_peers(tmp_path: Path, no_peers: None) -> None:
-    """Without peers there are rows for two numbers of tensors, with warm and swept caches, and a note for each peer."""
+    """Without peers there are rows for two numbers of tensors, rested and swept, and a note for each peer."""
     names = ["nothing, the noise", "trackio"]
 
     rows = peers_host_cost.compare(tmp_path, names, peers_host_cost.Effort(3, 2, 0.0))
@@ -174,7 +174,7 @@ def test_host_times_are_compared_without_peers(tmp_path: Path, no_peers: None) -
     measured = [row for row in rows if row["what"] == "nothing, the noise"]
     assert same_columns(rows)
     assert [(row["caches"], row["tensors"]) for row in measured] == [
-        *(("warm", 6), ("warm", 148)),
+        *(("rested", 6), ("rested", 148)),
         *(("swept", 6), ("swept", 148)),
     ]
     assert rows[-1]["note"] == "not measured: trackio is not installed"
