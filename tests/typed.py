@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ampmon_server.cli import main
 
 
-@dataclass
-class Done:
+class Done(NamedTuple):
     """The exit code of a command, and what it printed."""
 
     code: int

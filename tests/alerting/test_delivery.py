@@ -18,11 +18,11 @@ from ampmon_server.alerting.deliver import DEADLINE_S, guarding, is_public
 from ampmon_server.alerting.delivery import deliver, words
 from ampmon_server.alerting.messages import TROUBLES, DeliveryOutcome, Message, trial
 from ampmon_server.alerting.targets import Target
-from ampmon_server.cli import main
 from certificates import Authority
 from connect_proxy import ConnectProxy
 from http_server import HttpServer
 from receiver import Receiver, receiving, written
+from typed import typed
 
 
 @pytest.fixture
@@ -221,9 +221,7 @@ def test_no_program_is_run() -> None:
     audit("open", ("/etc/hosts", "r", 0))
 
 
-def test_targets_are_tried(
-    receiver: Receiver, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_targets_are_tried(receiver: Receiver, tmp_path: Path) -> None:
     """`ampmon alerts test` reports for each target whether the message was sent, and exits with 1 on a failure."""
     text = f"""
 allow_private = true
@@ -234,15 +232,15 @@ url = "json://{receiver.place}/own"
 name = "nobody"
 url = "json://user:hunter2@127.0.0.1:9/x"
 """
-    file = ["--alerts", str(written(tmp_path / "alerts.toml", text))]
-    assert main(["alerts", "test", *file]) == 1
-    printed = capsys.readouterr().out
+    file = ("--alerts", written(tmp_path / "alerts.toml", text))
+    code, printed, _ = typed("alerts", "test", *file)
+    assert code == 1
     assert printed == "own (json): sent\nnobody (json): not sent: it could not be reached\n"
-    assert main(["alerts", "test", "own", *file]) == 0
+    assert typed("alerts", "test", "own", *file).code == 0
     assert [each["title"] for each in receiver.got] == ["ampmon: test alert"] * 2
     assert "Alerts of ampmon arrive here" in receiver.got[0]["message"]
-    assert main(["alerts", "test", "else", *file]) == 2
-    assert "there are own, nobody" in capsys.readouterr().err
+    code, _, err = typed("alerts", "test", "else", *file)
+    assert (code, "there are own, nobody" in err) == (2, True)
 
 
 def test_every_trouble_has_words() -> None:

@@ -12,13 +12,13 @@ from uuid import UUID
 import pytest
 
 from ampmon_server.analysis.diagnosis.diagnose import diagnose
-from ampmon_server.cli import main
 from ampmon_server.exchange.logs import CannotImport, read_log
 from ampmon_server.exchange.reconstructing import reconstruct
 from ampmon_server.exchange.sending import log_batches
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import Store
 from files.train_logs import EACH, HEALTHY, KNOWN, always, deepspeed, megatron
+from typed import typed
 
 
 BAR = 9
@@ -145,19 +145,19 @@ def test_no_line_is_too_long(tmp_path: Path, framework: str, line: str) -> None:
     assert time.monotonic() - began < 30
 
 
-def test_the_doctor_reads_a_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_reads_a_log(tmp_path: Path) -> None:
     """The command prints findings with the framework's own settings and exits with the verdict's code."""
     file = tmp_path / "train.log"
     file.write_text("\n".join(deepspeed(900, always(2.0**12), window=20, power=12, hysteresis=1)))
 
-    assert main(["doctor", "--log", str(file)]) == 20
-    printed = capfd.readouterr()
+    printed = typed("doctor", "--log", file)
+    assert printed.code == 20
     assert '"loss_scale_window": 2000' in printed.out
     assert f"after`ampmonimport{file}`" in "".join(printed.out.split())  # the path may be broken
     assert "read as a log of deepspeed" in printed.err
-    assert main(["doctor", "--log", str(file), "--json"]) == 20
-    assert json.loads(capfd.readouterr().out)["findings"][0]["rule"] == "sawtooth"
+    code, out, _ = typed("doctor", "--log", file, "--json")
+    assert (code, json.loads(out)["findings"][0]["rule"]) == (20, "sawtooth")
     none = tmp_path / "none.log"
-    assert main(["doctor", "--log", str(none)]) == 2
-    assert capfd.readouterr().err == f"ampmon doctor: {none}: No such file or directory\n"
-    assert main(["doctor", "--log", str(file), "--log-of", "megatron"]) == 2
+    missing = typed("doctor", "--log", none)
+    assert missing == (2, "", f"ampmon doctor: {none}: No such file or directory\n")
+    assert typed("doctor", "--log", file, "--log-of", "megatron").code == 2

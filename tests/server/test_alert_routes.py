@@ -15,7 +15,6 @@ from starlette.testclient import TestClient
 from ampmon import wire
 from ampmon_server.alerting.messages import DeliveryOutcome
 from ampmon_server.alerting.targets import After, AlertPolicy, Target
-from ampmon_server.cli import main
 from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 from ampmon_server.store import Judgement, Mute, Sender, Store
@@ -25,6 +24,7 @@ from batches import Trainer, now
 from receiver import alerts_to, written
 from serving import Server
 from threaded_server import ThreadedServer
+from typed import typed
 from waiting import wait_for
 
 
@@ -258,19 +258,13 @@ def test_a_run_that_fell_silent_while_no_server_ran_is_found(settings: Settings)
     assert stands["silent"][0].state == "pending"
 
 
-def test_what_is_open_is_listed_in_the_terminal(
-    server: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_open_is_listed_in_the_terminal(server: Server) -> None:
     """`ampmon alerts list` says that no alert is open and that the server has no targets."""
-    assert main(["alerts", "list", "--data-dir", str(server.directory)]) == 0
-    printed = capsys.readouterr().out
-
-    assert printed == "No alert is open.\n\nThe server has no targets.\n"
+    code, printed, _ = typed("alerts", "list", "--data-dir", server.directory)
+    assert (code, printed) == (0, "No alert is open.\n\nThe server has no targets.\n")
 
 
-def test_targets_that_cannot_be_listed_are_an_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_targets_that_cannot_be_listed_are_an_error(tmp_path: Path) -> None:
     """`ampmon alerts list` hides the targets from a token without `admin`, but reports any other error."""
     server = ThreadedServer(tmp_path, alerts=alerts_to(OWN), judging=False)
     reading, service = tmp_path / "reading", server._service
@@ -281,11 +275,11 @@ def test_targets_that_cannot_be_listed_are_an_error(
     try:
         with service.store._engine.begin() as connection:
             connection.execute(messages.insert().values(trouble="unknown", **ids, **message))
-        assert main(["alerts", "list", *where, "--token-file", str(reading)]) == 0
-        assert main(["alerts", "list", *where]) == 2
+        assert typed("alerts", "list", *where, "--token-file", reading).code == 0
+        code, _, err = typed("alerts", "list", *where)
     finally:
         server.close()
-    assert "ampmon alerts: " in capsys.readouterr().err
+    assert (code, "ampmon alerts: " in err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -297,11 +291,12 @@ def test_targets_that_cannot_be_listed_are_an_error(
     ],
 )
 def test_a_server_that_could_tell_nobody_does_not_start(
-    options: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str], reason: str, tmp_path: Path
 ) -> None:
     """`ampmon serve` with unusable alert options exits with code 2 and a one-line error."""
-    assert main(["serve", "--port", "0", "--data-dir", str(tmp_path), *options]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    code, _, err = typed("serve", "--port", "0", "--data-dir", tmp_path, *options)
+    (line,) = err.splitlines()
 
+    assert code == 2
     assert line.startswith("ampmon serve: ")
     assert reason in line

@@ -8,15 +8,12 @@ import shutil
 import sqlite3
 import stat
 import subprocess
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-import pytest
 from alembic import command
 from sqlalchemy import URL
 
-from ampmon_server.cli import main
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Verification
 from ampmon_server.store.engine import engine
@@ -25,19 +22,14 @@ from batches import Trainer
 from posted import post
 from postgres import USER, Postgres, programs
 from serving import Server
+from typed import typed
 from warm import completed, start
 
 
-@pytest.fixture
-def run_db(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+def run_db(*words: str | Path) -> tuple[int, str]:
     """Run `ampmon db` in this process. Return its exit code and last line."""
-
-    def run(*words: object) -> tuple[int, str]:
-        code = main(["db", *map(str, words)])
-        said = capsys.readouterr()
-        return code, (said.out if code == 0 else said.err).strip().splitlines()[-1]
-
-    return run
+    code, out, err = typed("db", *words)
+    return code, (err if code else out).strip().splitlines()[-1]
 
 
 def filled(settings: Settings, trainer: Trainer, updates: int = 3) -> None:
@@ -89,9 +81,7 @@ def test_a_copy_is_taken_while_a_server_writes(server: Server, tmp_path: Path) -
     assert 500 <= held(settings, trainer) <= 500 + 5 * batches
 
 
-def test_no_copy_replaces_a_device(
-    settings: Settings, tmp_path: Path, run_db: Callable[..., tuple[int, str]]
-) -> None:
+def test_no_copy_replaces_a_device(settings: Settings, tmp_path: Path) -> None:
     """A backup to what is no file, such as /dev/null, is refused with --force too."""
     filled(settings, Trainer())
     pipe = tmp_path / "pipe"
@@ -124,9 +114,7 @@ def test_a_copy_is_put_back(server: Server, tmp_path: Path) -> None:
     assert server.get(f"/runs/{trainer.run_id}")["updates"] == 3
 
 
-def test_no_copy_replaces_the_database(
-    settings: Settings, tmp_path: Path, run_db: Callable[..., tuple[int, str]]
-) -> None:
+def test_no_copy_replaces_the_database(settings: Settings, tmp_path: Path) -> None:
     """A backup onto the database itself, by any name, is refused with and without --force, and changes nothing."""
     trainer, link = Trainer(), tmp_path / "link.db"
     filled(settings, trainer)
@@ -162,9 +150,7 @@ def test_a_log_that_was_left_behind_is_not_the_copys(server: Server, tmp_path: P
     assert server.get(f"/runs/{trainer.run_id}")["updates"] == 3
 
 
-def test_no_bad_copy_is_put_back(
-    settings: Settings, tmp_path: Path, run_db: Callable[..., tuple[int, str]]
-) -> None:
+def test_no_bad_copy_is_put_back(settings: Settings, tmp_path: Path) -> None:
     """A damaged, truncated, newer, foreign or missing copy is refused, and nothing changes."""
     trainer, good = Trainer(), tmp_path / "good.db"
     filled(settings, trainer)
@@ -192,9 +178,7 @@ def test_no_bad_copy_is_put_back(
     assert held(settings, trainer) == 3
 
 
-def test_an_older_copy_is_brought_up_to_date(
-    tmp_path: Path, run_db: Callable[..., tuple[int, str]], later_revision: str
-) -> None:
+def test_an_older_copy_is_brought_up_to_date(tmp_path: Path, later_revision: str) -> None:
     """A copy of an older schema is restored, and opening the store upgrades it."""
     older = tmp_path / "older.db"
     database = engine.open_engine(URL.create("sqlite", database=str(older)))
@@ -209,9 +193,7 @@ def test_an_older_copy_is_brought_up_to_date(
     assert held(settings, trainer) == 3
 
 
-def test_a_full_disk_leaves_what_was_there(
-    settings: Settings, tmp_path: Path, run_db: Callable[..., tuple[int, str]]
-) -> None:
+def test_a_full_disk_leaves_what_was_there(settings: Settings, tmp_path: Path) -> None:
     """A backup that cannot be written says so, leaves no partial file and keeps an earlier backup."""
     filled(settings, Trainer())
     earlier = tmp_path / "copies" / "copy.db"
@@ -229,9 +211,7 @@ def test_a_full_disk_leaves_what_was_there(
     assert in_folder(earlier.parent) == {"copy.db": b"an earlier one"}
 
 
-def test_postgresql_is_copied_by_its_own_programs(
-    run_db: Callable[..., tuple[int, str]],
-) -> None:
+def test_postgresql_is_copied_by_its_own_programs() -> None:
     """For PostgreSQL, both commands name the programs to use instead."""
     where = ("--database-url", "postgresql+psycopg://ampmon@db.example/ampmon")
     for words in (("backup",), ("restore", "ampmon.dump")):

@@ -19,7 +19,6 @@ from starlette.testclient import TestClient
 
 from ampmon import wire
 from ampmon_server.background import upkeep
-from ampmon_server.cli import main
 from ampmon_server.http.app import create_app
 from ampmon_server.queries.distance import loss_of
 from ampmon_server.settings import Settings
@@ -27,6 +26,7 @@ from ampmon_server.store import ANYONE, Edit, Receipt, Sender, Store, Unreadable
 from ampmon_server.store.engine import engine
 from ampmon_server.store.schema.tables import runs
 from batches import Trainer
+from typed import typed
 from waiting import wait_for
 
 
@@ -203,7 +203,6 @@ def test_a_run_that_cannot_be_read_keeps_no_other_from_being_pruned(
 def test_the_command_names_what_it_could_not_prune(
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     flags: tuple[str, ...],
     also: str,
 ) -> None:
@@ -211,11 +210,11 @@ def test_the_command_names_what_it_could_not_prune(
     if "without room" in flags:
         full = shutil._ntuple_diskusage(100, 100, 0)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
-    where = ("--data-dir", str(settings.data_directory), *flags[:1])
-    code = main(["db", "prune", "--yes", "--at-once", "--keep-rows-days", "30", *where])
+    where = ("--data-dir", settings.data_directory, *flags[:1])
+    code, _, err = typed("db", "prune", "--yes", "--at-once", "--keep-rows-days", "30", *where)
 
     assert code == 2
-    *others, last = capsys.readouterr().err.splitlines()
+    *others, last = err.splitlines()
     assert last.startswith("ampmon db prune: these runs are not pruned: ")
     assert (str(HIT) in last, str(BEFORE) in last, str(AFTER) in last) == (True, False, False)
     assert any(each.startswith(also) for each in others)
@@ -419,23 +418,22 @@ def test_damage_outside_runs_is_a_503(
     assert detail in answer.text
 
 
-def test_a_damaged_schema_is_named(
-    settings: Settings, store: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_schema_is_named(settings: Settings, store: Store) -> None:
     """A file whose schema is no longer UTF-8 is refused in one line by the server and commands, and can be restored."""
     store.close()
     file = settings.server_directory / "ampmon.db"
-    where = ["--data-dir", str(settings.data_directory)]
-    whole, copy = (str(settings.data_directory / name) for name in ("whole.db", "copy.db"))
-    assert main(["db", "backup", whole, *where]) == 0
+    where = ("--data-dir", settings.data_directory)
+    whole, copy = (settings.data_directory / name for name in ("whole.db", "copy.db"))
+    assert typed("db", "backup", whole, *where).code == 0
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     file.write_bytes(file.read_bytes().replace(b"NOT NULL", b"NOT N\xa1LL", 1))
     with pytest.raises(Unusable, match=r"cannot be used .*: restore it"):
         Store.open(settings)
     for command in (("verify",), ("prune", "--yes"), ("backup", copy)):
-        assert main(["db", *command, *where]) == 2
-        (line,) = capsys.readouterr().err.splitlines()
+        code, _, err = typed("db", *command, *where)
+        (line,) = err.splitlines()
+        assert code == 2
         assert line.startswith(f"ampmon db {command[0]}: ")
-    assert main(["db", "restore", whole, *where]) == 0
+    assert typed("db", "restore", whole, *where).code == 0
     Store.open(settings).close()

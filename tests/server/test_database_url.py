@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from ampmon_server.cli import main
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Unusable
 from batches import Trainer
 from postgres import STRANGER, Postgres
 from serving import free_port
+from typed import typed
 
 
 SECRET = "s3cr3t"
@@ -125,47 +125,39 @@ def older(
     return settings, trainer
 
 
-def test_an_older_schema_is_upgraded_on_command(
-    older: tuple[Settings, Trainer], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_older_schema_is_upgraded_on_command(older: tuple[Settings, Trainer]) -> None:
     """A server rejects an older schema and names the upgrade command. Running it twice upgrades once."""
     settings, trainer = older
     line = refusal(settings.database_url, settings.data_directory)
-    typed = line.partition("run ampmon ")[2].split()
-    codes = [main(typed), main(typed)]
-    first, *_, last = capsys.readouterr().out.splitlines()
+    words = line.partition("run ampmon ")[2].split()
+    first, last = typed(*words), typed(*words)
 
-    assert typed[:3] == ["db", "upgrade", "--database-url"]
-    assert make_url(typed[3]) == make_url(settings.database_url)
-    assert codes == [0, 0]
-    assert "the schema is upgraded to 9000 (" in first
-    assert "the schema is up to date" in last
+    assert words[:3] == ["db", "upgrade", "--database-url"]
+    assert make_url(words[3]) == make_url(settings.database_url)
+    assert (first.code, last.code) == (0, 0)
+    assert "the schema is upgraded to 9000 (" in first.out.splitlines()[0]
+    assert "the schema is up to date" in last.out.splitlines()[-1]
     store = Store.open(settings)
     assert store.run(trainer.run_id)[0].skipped == 1
     store.close()
 
 
-def test_an_upgrade_that_cannot_be_says_why(
-    capsys: pytest.CaptureFixture[str], settings: Settings
-) -> None:
+def test_an_upgrade_that_cannot_be_says_why(settings: Settings) -> None:
     """`ampmon db upgrade` refuses in one line while a server uses the SQLite file, and works afterwards."""
+    upgrade = ("db", "upgrade", "--data-dir", settings.data_directory)
     store = Store.open(settings)
-    code = main(["db", "upgrade", "--data-dir", str(settings.data_directory)])
+    code, out, err = typed(*upgrade)
     store.close()
-    printed = capsys.readouterr()
 
-    assert (code, printed.out) == (2, "")
-    assert printed.err.startswith("ampmon db upgrade: Another ampmon serve uses")
-    assert main(["db", "upgrade", "--data-dir", str(settings.data_directory)]) == 0
+    assert (code, out) == (2, "")
+    assert err.startswith("ampmon db upgrade: Another ampmon serve uses")
+    assert typed(*upgrade).code == 0
 
 
 @pytest.mark.parametrize("command", ["upgrade", "prune --yes --rewrite"])
-def test_a_command_on_a_missing_database_creates_none(
-    command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_command_on_a_missing_database_creates_none(command: str, tmp_path: Path) -> None:
     """In a mistyped data directory, or without --database-url, a command says that there is no database."""
-    code = main(["db", *command.split(), "--data-dir", str(tmp_path / "typo")])
+    code, _, err = typed("db", *command.split(), "--data-dir", tmp_path / "typo")
 
-    assert code == 2
-    assert "There is no database at" in capsys.readouterr().err
+    assert (code, "There is no database at" in err) == (2, True)
     assert not (tmp_path / "typo").exists()

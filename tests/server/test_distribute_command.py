@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from ampmon_server.cli import main
 from ampmon_server.store.schema.tables import metadata
 from postgres import Postgres
+from typed import typed
 
 
 Distribute = Callable[..., tuple[int, list[str], str]]
@@ -61,15 +61,14 @@ class Cluster:
 
 
 @pytest.fixture
-def distribute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Distribute:
+def distribute(tmp_path: Path) -> Distribute:
     """Run the command. Return its exit code, printed lines and stderr."""
 
     def run(url: str | None, *flags: str) -> tuple[int, list[str], str]:
         where = ["--data-dir", str(tmp_path)]
         where += [] if url is None else ["--database-url", url]
-        code = main(["db", "distribute", *where, *flags])
-        printed = capsys.readouterr()
-        return code, printed.out.splitlines(), printed.err
+        code, out, err = typed("db", "distribute", *where, *flags)
+        return code, out.splitlines(), err
 
     return run
 

@@ -10,8 +10,8 @@ import torch
 from playwright.sync_api import Browser, BrowserContext, Page
 
 import ampmon
-from ampmon_server.cli import main
 from browser import Lent
+from typed import typed
 from waiting import wait_for
 from warm import completed
 
@@ -128,16 +128,14 @@ def _says_what_the_page_says(opened: Page) -> None:
     assert '"note": "<i>x</i>"' in texts(opened, ".ledger pre")[0]
 
 
-def test_a_file_that_is_there_is_kept(
-    written: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_there_is_kept(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without --force, `ampmon report` overwrites no file; it rejects an unknown run by name."""
     monkeypatch.chdir(written.parent)
     before = written.read_bytes()
-    command = ["report", "--data-dir", "data"]
-    assert main([*command, "-o", written.name]) == 2
-    assert "run.html already exists" in capsys.readouterr().err
+    command = ("report", "--data-dir", "data")
+    code, _, err = typed(*command, "-o", written.name)
+    assert (code, "run.html already exists" in err) == (2, True)
     assert written.read_bytes() == before
-    assert main([*command, "nonesuch", "-o", "other.html"]) == 2
-    assert "there is no run 'nonesuch'" in capsys.readouterr().err
+    code, _, err = typed(*command, "nonesuch", "-o", "other.html")
+    assert (code, "there is no run 'nonesuch'" in err) == (2, True)
     assert not (written.parent / "other.html").exists()

@@ -19,22 +19,19 @@ from batches import Trainer
 from certificates import Authority
 from posted import post
 from serving import Server
+from typed import Done, typed
 
 
-Token = Callable[..., tuple[int, str, str]]
+Token = Callable[..., Done]
 
 
 @pytest.fixture
-def token(
-    server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Token:
-    """Run `ampmon token` on the server's data directory; return the exit code, stdout and stderr."""
+def token(server: Server, monkeypatch: pytest.MonkeyPatch) -> Token:
+    """Run `ampmon token` on the server's data directory."""
     monkeypatch.delenv("AMPMON_TOKEN", raising=False)
 
-    def run(*words: str, directory: Path = server.directory) -> tuple[int, str, str]:
-        code = main(["token", *words, "--data-dir", str(directory)])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
+    def run(*words: str, directory: Path = server.directory) -> Done:
+        return typed("token", *words, "--data-dir", directory)
 
     return run
 

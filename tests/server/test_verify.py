@@ -11,12 +11,12 @@ import pytest
 from sqlalchemy import text
 
 from ampmon import wire
-from ampmon_server.cli import main
 from ampmon_server.settings import Settings
 from ampmon_server.store import Keep, Store, Verification
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.opening import url_of
 from batches import Trainer
+from typed import typed
 
 
 Say = Callable[..., tuple[int, list[str]]]
@@ -76,15 +76,15 @@ def change(settings: Settings) -> Iterator[Callable[[str], None]]:
 
 
 @pytest.fixture
-def verify(settings: Settings, capsys: pytest.CaptureFixture[str]) -> Say:
+def verify(settings: Settings) -> Say:
     """Run the command; return its exit code and the lines that it printed."""
 
     def run(*more: str) -> tuple[int, list[str]]:
         where = ["--data-dir", str(settings.data_directory)]
         if settings.database_url is not None:
             where += ["--database-url", settings.database_url]
-        code = main(["db", "verify", *where, *more])
-        return code, capsys.readouterr().out.splitlines()
+        code, out, _ = typed("db", "verify", *where, *more)
+        return code, out.splitlines()
 
     return run
 
@@ -320,20 +320,16 @@ def test_a_broken_file_is_found(copied: Path, verify: Say) -> None:
     assert all("restore a copy" in line for line in found)
 
 
-def test_there_must_be_a_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_there_must_be_a_database(tmp_path: Path) -> None:
     """Without a database, the command fails with a message and makes none."""
-    assert main(["db", "verify", "--data-dir", str(tmp_path / "nowhere")]) == 2
-    assert "There is no database" in capsys.readouterr().err
+    code, _, err = typed("db", "verify", "--data-dir", tmp_path / "nowhere")
+    assert (code, "There is no database" in err) == (2, True)
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_repair_needs_the_file_alone(
-    run_id: UUID, store: Store, settings: Settings, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_repair_needs_the_file_alone(run_id: UUID, store: Store, settings: Settings) -> None:
     """--repair is refused while a server has the SQLite file open."""
-    where = ["--data-dir", str(settings.data_directory)]
-
-    assert main(["db", "verify", "--repair", *where]) == 2
-    assert "Another ampmon serve" in capsys.readouterr().err
+    code, _, err = typed("db", "verify", "--repair", "--data-dir", settings.data_directory)
+    assert (code, "Another ampmon serve" in err) == (2, True)
     with Verification.begin(settings) as verification:
         assert verification.runs() == [run_id]

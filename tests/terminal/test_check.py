@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ampmon_server.cli import main
+from typed import typed
 
 
 SCRIPT = """
@@ -52,20 +52,22 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_script_is_checked(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_is_checked(script: Path) -> None:
     """A healthy model exits with 0, a sick one with 1 and a fix as text or JSON. Only code exceeds 80 columns."""
-    assert main(["check", f"{script}:healthy"]) == 0
-    assert capsys.readouterr().out.startswith("Nothing to change")
+    healthy = typed("check", f"{script}:healthy")
+    assert healthy.code == 0
+    assert healthy.out.startswith("Nothing to change")
 
-    assert main(["check", f"{script}:sick"]) == 1
-    lines = capsys.readouterr().out.splitlines()
+    sick = typed("check", f"{script}:sick")
+    lines = sick.out.splitlines()
+    assert sick.code == 1
     assert "first in module 1 (Squares)" in " ".join(lines[:2])
     assert "    with torch.autocast" in lines[-2]
     assert max(map(len, lines[:-2])) <= 80
 
-    assert main(["check", f"{script}:sick", "--json"]) == 1
-    answer = json.loads(capsys.readouterr().out)
-    assert (answer["problem"], answer["modules"][0]["name"]) == (True, "1")
+    code, out, _ = typed("check", f"{script}:sick", "--json")
+    answer = json.loads(out)
+    assert (code, answer["problem"], answer["modules"][0]["name"]) == (1, True, "1")
 
 
 @pytest.mark.parametrize(
@@ -79,11 +81,8 @@ def test_a_script_is_checked(script: Path, capsys: pytest.CaptureFixture[str]) -
         ("x:none", "no such script; write SCRIPT.py:FUNCTION"),
     ],
 )
-def test_what_cannot_be_checked_is_reported(
-    script: Path, function: str, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_checked_is_reported(script: Path, function: str, words: str) -> None:
     """A function that fails, returns something else or is missing exits with 2 and a reason."""
-    assert main(["check", f"{script}{function}"]) == 2
-    answer = capsys.readouterr()
-    assert words in answer.err
-    assert answer.out == ""
+    code, out, err = typed("check", f"{script}{function}")
+    assert (code, out) == (2, "")
+    assert words in err
