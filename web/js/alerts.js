@@ -24,14 +24,14 @@ const MUTES = [
 
 /** Render an alert below its finding, or alone if the finding is gone. `onChange` is called after each action. `title`
  * is shown if no finding shows it; `may` is whether the reader may change the alert.
- * @param {string} run @param {Alert | null} alert @param {() => void} onChange @param {{title?: string, may?: boolean}} [told] */
+ * @param {string} run @param {Alert | null} alert @param {() => void} onChange @param {{title?: string, may?: boolean}} [words] */
 export function alertLine(run, alert, onChange, { title = "", may = true } = {}) {
   if (alert === null) return "";
   const open = may && alert.state !== "resolved";
   const trouble = failuresOf(alert.deliveries).join(" ");
   const act = (/** @type {Parameters<typeof send>} */ ...call) => void succeeded(() => send(...call)).then(onChange);
   const acknowledge = () => act("POST", `${pathOf(run)}/alerts/${encodeURIComponent(alert.rule)}/acknowledge`);
-  const mute = (/** @type {Told} */ { target }) => {
+  const mute = (/** @type {UserEvent} */ { target }) => {
     const us = MUTES[Number(target.value)]?.[1] ?? null;
     target.value = "";
     act("POST", "/mutes", { run_id: run, rule: alert.rule, until: us && Date.now() * 1000 + us });
@@ -55,8 +55,8 @@ export function alertLine(run, alert, onChange, { title = "", may = true } = {})
 /** An alert's state as the end of a sentence: "firing since 12:03, sent to phone and mail". @param {Alert} alert */
 export function stateWords(alert) {
   const parts = [sinceWords(alert)];
-  const told = alert.deliveries.filter(({ sent }) => sent !== null).map(({ target }) => target);
-  if (told.length > 0) parts.push(`sent to ${LISTED.format(told)}`);
+  const targets = alert.deliveries.filter(({ sent }) => sent !== null).map(({ target }) => target);
+  if (targets.length > 0) parts.push(`sent to ${LISTED.format(targets)}`);
   else if (alert.state === "firing" && !alert.mute) parts.push("not sent yet");
   if (alert.mute) parts.push(alert.mute.until === null ? "muted" : `muted until ${hour(alert.mute.until)}`);
   if (alert.acknowledged_by !== null && alert.state !== "resolved") parts.push(`acknowledged by ${alert.acknowledged_by}`);

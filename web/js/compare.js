@@ -18,7 +18,7 @@ const DASHES = ["", "9 5", "2 4", "9 4 2 4", "15 5", "15 4 2 4", "8 3 2 3", "2 8
 export class Compare {
   element = h("article", { class: "run compare" });
   /** @type {Comparison | null} */
-  #told = null;
+  #comparison = null;
   #searched = "";
   /** Runs that the search for one to add has found; null shows none. @type {Summary[] | null} */
   #offered = null;
@@ -51,7 +51,7 @@ export class Compare {
 
   async refresh() {
     if (this.runs.length < 2) return;
-    if (this.#told === null) await this.#fetch();
+    if (this.#comparison === null) await this.#fetch();
     else this.#read();
     this.charts.refresh();
   }
@@ -82,41 +82,41 @@ export class Compare {
 
   async #fetch() {
     const path = this.path;
-    const told = /** @type {Comparison} */ (await get(path));
-    if (told === this.#told || path !== this.path) return;
-    this.#told = told;
+    const comparison = /** @type {Comparison} */ (await get(path));
+    if (comparison === this.#comparison || path !== this.path) return;
+    this.#comparison = comparison;
     this.#draw();
-    this.charts.offerLogged(true, told.own_steps);
+    this.charts.offerLogged(true, comparison.own_steps);
   }
 
   #draw() {
-    const told = this.#told;
-    const gone = told?.runs.filter((run) => run === null).length ?? 0;
+    const comparison = this.#comparison;
+    const gone = comparison?.runs.filter((run) => run === null).length ?? 0;
     const warnings = [
       this.asked.length > MOST ? `At most ${MOST} runs can be compared: the first ${MOST} of ${count(this.asked.length)} are shown.` : "",
       gone > 0 ? `${plural(gone, "run")} not found: deleted, or never reported to this server.${gone < this.runs.length ? " The page compares the others." : ""}` : "",
     ];
-    const names = told?.runs.map((run) => run?.name ?? "not found") ?? [];
-    const tables = [facts("Results", names, told?.outcome ?? []), facts("Configuration", names, told?.made ?? [], true)];
+    const names = comparison?.runs.map((run) => run?.name ?? "not found") ?? [];
+    const tables = [facts("Results", names, comparison?.outcome ?? []), facts("Configuration", names, comparison?.made ?? [], true)];
     const none = html`<p class="empty">Add runs here, or select two to twenty in <a href="#/">the list</a> to compare them.</p>`;
     render(
       html`
         <header><h1 tabindex="-1">${this.title}</h1>${this.asked.length < MOST ? this.#adding() : nothing}</header>
         ${notices(warnings.filter(Boolean))}
-        <ul class="compared">${told?.runs.map((run, place) => this.#run(told, run, place))}</ul>
+        <ul class="compared">${comparison?.runs.map((run, place) => this.#run(comparison, run, place))}</ul>
         ${this.runs.length > 1 ? [this.charts.element, ...tables] : none}
       `,
       this.element,
     );
   }
 
-  /** @type {(told: Comparison, run: Summary | null, place: number) => TemplateResult} */
-  #run(told, run, place) {
-    const far = told.distances[place];
+  /** @type {(comparison: Comparison, run: Summary | null, place: number) => TemplateResult} */
+  #run(comparison, run, place) {
+    const far = comparison.distances[place];
     const id = this.runs[place] ?? "";
     const name = run?.name ?? "Run not found";
     const whose = run ? `${run.project} · ${run.owner}` : "";
-    const baseline = run !== null && run.run_id === told.baseline;
+    const baseline = run !== null && run.run_id === comparison.baseline;
     const words = baseline ? whose : (far?.words ?? whose);
     // The baseline's button returns to the first run tagged "baseline".
     const choose = () => this.charts.choose("baseline", this.charts.view.choices["baseline"] === id ? "" : id);
@@ -138,10 +138,10 @@ export class Compare {
       const add = () => this.#go([...this.asked, run_id]);
       return html`<li><button type="button" class="quiet" dir="auto" title=${`Add ${name}`} @click=${add}>${name} · ${project}</button></li>`;
     });
-    const leave = (/** @type {Told} */ { currentTarget, relatedTarget }) => {
+    const leave = (/** @type {UserEvent} */ { currentTarget, relatedTarget }) => {
       if (!currentTarget.contains(/** @type {Node | null} */ (relatedTarget))) this.#offer(null);
     };
-    const escape = (/** @type {Told} */ event) => {
+    const escape = (/** @type {UserEvent} */ event) => {
       if (event.key !== "Escape" || this.#offered === null) return;
       event.preventDefault();
       this.#offer(null);

@@ -86,13 +86,13 @@ export function select({ name, label, options, chosen, hidden = false, onChoose 
  * the reader is typing. Spaces around the text are left to the reader.
  * @param {{name: string, label: string, placeholder: string, search?: string, onSearch: (search: string) => void}} field */
 export function searchField({ name, label, placeholder, search, onSearch }) {
-  const tell = (/** @type {Told} */ { target }) => {
+  const tell = (/** @type {UserEvent} */ { target }) => {
     if (resting === undefined) return;
     clearTimeout(resting);
     resting = undefined;
     onSearch(target.value.trim());
   };
-  const rest = (/** @type {Told} */ event) => {
+  const rest = (/** @type {UserEvent} */ event) => {
     clearTimeout(resting);
     resting = setTimeout(tell, REST_MS, event);
   };
@@ -132,7 +132,7 @@ export function openDialog(attributes, content, onClose) {
 }
 
 /** A term whose definition, if it has one, is shown on hover, focus or tap. `section` is its anchor on the page of measures.
- * @param {string} word @param {Partial<Definition>} [told] */
+ * @param {string} word @param {Partial<Definition>} [definition] */
 export function term(word, { definition, section = "" } = {}) {
   if (!definition) return html`<span>${word}</span>`;
   return html`<dfn tabindex="0" data-definition=${definition} data-more=${moreOf(section)} aria-description=${definition}>${word}</dfn>`;
@@ -180,7 +180,7 @@ export function copyButton(code) {
   return html`<button type="button" ?hidden=${!code} @click=${copyCode}>Copy the code</button>`;
 }
 
-/** Copy the code in the button's section, or select it if copying is not allowed. @param {Told} event */
+/** Copy the code in the button's section, or select it if copying is not allowed. @param {UserEvent} event */
 async function copyCode({ currentTarget }) {
   const code = currentTarget.closest("section, details")?.querySelector(".code code");
   const done = await copied(code?.textContent ?? "");
@@ -199,19 +199,19 @@ export function popup(kind, sign, label, content, hidden = false) {
   </details>`;
 }
 
-/** @param {Told} event */
+/** @param {UserEvent} event */
 function leave({ currentTarget, relatedTarget }) {
   if (!currentTarget.contains(/** @type {Node | null} */ (relatedTarget))) currentTarget.removeAttribute("open");
 }
 
-/** @param {Told} event */
+/** @param {UserEvent} event */
 function escape(event) {
   if (event.key !== "Escape" || !event.currentTarget.matches("[open]")) return;
   event.preventDefault();
   closePopup(event);
 }
 
-/** @param {Told} event inside the popup */
+/** @param {UserEvent} event inside the popup */
 export function closePopup({ currentTarget }) {
   const element = currentTarget.closest("details");
   element?.removeAttribute("open");

@@ -48,9 +48,9 @@ export class Findings {
   }
 
   #draw() {
-    const told = this.#run?.severity === "notice" ? null : this.#run;
-    const { severity, findings, training, updates } = this.#newest ?? { severity: told?.severity ?? null, findings: [], training: null, updates: 0 };
-    const answer = this.#newest?.answer ?? ((told?.severity && told.verdict) ?? "…");
+    const judged = this.#run?.severity === "notice" ? null : this.#run;
+    const { severity, findings, training, updates } = this.#newest ?? { severity: judged?.severity ?? null, findings: [], training: null, updates: 0 };
+    const answer = this.#newest?.answer ?? ((judged?.severity && judged.verdict) ?? "…");
     const more = severity === null || severity === "notice" ? 0 : Math.max(0, findings.length - 1);
     const alerts = this.#run?.alerts ?? [];
     const left = new Map(alerts.map((alert) => [alert.rule, alert]));

@@ -2,9 +2,9 @@
 
 import type { TemplateResult } from "lit-html";
 
-/** What a listener in a template is told, whatever it listens to: of an event it takes what that kind has. */
-export type Told = KeyboardEvent & FocusEvent & { target: HTMLInputElement; currentTarget: HTMLElement };
-type Part = string | number | boolean | null | undefined | symbol | Node | TemplateResult | readonly Part[] | ((event: Told) => void);
+/** The event that a listener in a template gets. Which properties it has depends on its kind. */
+export type UserEvent = KeyboardEvent & FocusEvent & { target: HTMLInputElement; currentTarget: HTMLElement };
+type Part = string | number | boolean | null | undefined | symbol | Node | TemplateResult | readonly Part[] | ((event: UserEvent) => void);
 
 export * from "lit-html";
 export declare function html(strings: TemplateStringsArray, ...parts: Part[]): TemplateResult<1>;

@@ -278,7 +278,7 @@ export class Panel {
 
   /** @param {[Saved, string]} item of the menu */
   #saving([kind, words]) {
-    const save = (/** @type {Told} */ event) => {
+    const save = (/** @type {UserEvent} */ event) => {
       closePopup(event);
       void this.charts.save(this, kind);
     };

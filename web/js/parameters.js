@@ -14,8 +14,8 @@ const PAGE = 20;
 const SKIPS = 8;
 
 /** The columns of measured values. @type {Column<ParameterRow>[]} */
-const MEASURED = Object.entries(STATISTICS).map(([name, { title, ...told }]) => {
-  return { name: title, sort: name, number: true, cell: ({ words }) => words[name] ?? NONE, ...told };
+const MEASURED = Object.entries(STATISTICS).map(([name, { title, ...others }]) => {
+  return { name: title, sort: name, number: true, cell: ({ words }) => words[name] ?? NONE, ...others };
 });
 MEASURED.splice(2, 0, { name: "inf, NaN", sort: "lost", number: true, cell: ({ words }) => words["lost"] ?? NONE, ...TERMS["lost"] });
 

@@ -81,7 +81,7 @@ export async function show(element, range) {
 /** Run work in turn, each in its own task, so that the first chart is visible before the last is drawn.
  * @param {(Plotly: Plotly) => Promise<void>} work */
 function queued(work) {
-  // The browser prints what is drawn once it has told of it.
+  // The browser prints what is drawn when its `beforeprint` event ends.
   if (window.Plotly && matchMedia("print").matches) return work(window.Plotly);
   const mine = turn.then(load).then(async (Plotly) => {
     await new Promise((resolve) => setTimeout(resolve));

@@ -57,7 +57,7 @@ function edit(run, onAnswer) {
  * in a field presses. Escape gives no value.
  * @type {(title: string, content: TemplateResult, deed: string, answered: (form: FormData) => void) => void} */
 function ask(title, content, deed, answered) {
-  const cancel = (/** @type {Told} */ { currentTarget }) => currentTarget.closest("dialog")?.close();
+  const cancel = (/** @type {UserEvent} */ { currentTarget }) => currentTarget.closest("dialog")?.close();
   const form = html`<form method="dialog">
     <h2>${title}</h2>
     ${content}

@@ -139,8 +139,8 @@ function read(response) {
 
 /** @param {Response} response @returns {Promise<Problem>} */
 async function problem(response) {
-  const told = await response.json().catch(() => ({}));
-  return { title: response.statusText || `status ${response.status}`, status: response.status, ...told };
+  const body = await response.json().catch(() => ({}));
+  return { title: response.statusText || `status ${response.status}`, status: response.status, ...body };
 }
 
 /** @param {string} path @param {string | null} etag @param {unknown} value */

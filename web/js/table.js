@@ -210,8 +210,8 @@ async function newest(path, name, limit, none, query = "") {
 
 /** @param {SharedSkip} skip */
 function causeOf({ cause, origin, loss, words }) {
-  const told = html`<span data-loss=${loss}>${words.loss}</span>`;
-  return html`<span data-origin=${origin ?? nothing}><span data-cause=${cause}>${words.cause}</span>${withCode(words.origin)}${loss && told}</span>`;
+  const lossWords = html`<span data-loss=${loss}>${words.loss}</span>`;
+  return html`<span data-origin=${origin ?? nothing}><span data-cause=${cause}>${words.cause}</span>${withCode(words.origin)}${loss && lossWords}</span>`;
 }
 
 /** @type {(skip: SharedSkip, open: (parameter: string) => void) => TemplateResult} */

@@ -158,8 +158,8 @@ export class Simulate {
 
   /** The whole setting in the form. @returns {Record<string, string>} */
   #setting() {
-    const told = [...this.#inputs].filter(({ value }) => value !== "");
-    return { policy: this.element.querySelector("select")?.value ?? "", ...Object.fromEntries(told.map(({ name, value }) => [name, value])) };
+    const filled = [...this.#inputs].filter(({ value }) => value !== "");
+    return { policy: this.element.querySelector("select")?.value ?? "", ...Object.fromEntries(filled.map(({ name, value }) => [name, value])) };
   }
 
   /** @param {Record<string, string>} setting the policy's defaults fill the rest */

@@ -383,13 +383,13 @@ type Refused = import("../js/server.js").Refused;
 type SignedOut = import("../js/server.js").SignedOut;
 type Table<Row> = import("../js/table.js").Table<Row>;
 type TemplateResult = import("../js/lit-html.js").TemplateResult;
-type Told = import("../js/lit-html.js").Told;
+type UserEvent = import("../js/lit-html.js").UserEvent;
 type Plotly = NonNullable<Window["Plotly"]>;
 
 type Maybe = number | null | undefined;
 type Options = readonly (readonly [value: string, words: string])[];
 type Child = string | Node | null | undefined | false;
-type Attributes = Record<string, string | number | boolean | null | undefined | ((event: Told) => void)>;
+type Attributes = Record<string, string | number | boolean | null | undefined | ((event: UserEvent) => void)>;
 
 /** A tab's name in the address, its words and its content. */
 type Tab = [name: string, words: string, content: HTMLElement[]];
