@@ -56,8 +56,8 @@ IN_A_BROWSER = (
     "tests/server/test_report.py",
     "tests/test_demo.py",
 )
-HALF_WAY = "tests/web/test_l"
-"""Splits the browser tests in halves for two workers. One alone would finish long after the others."""
+WITH_SCRIPTS = "tests/web/test_d"
+"""Browser tests before this one run in the worker of the scripts. A group with over a third of the work ends last."""
 
 
 @pytest.fixture(scope="session")
@@ -92,7 +92,7 @@ class _ByFile(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
         if nodeid.startswith(IN_A_BROWSER):
-            return "scripts" if nodeid < HALF_WAY else "a browser"  # the first of them also train
+            return "scripts" if nodeid < WITH_SCRIPTS else "a browser"  # some of the first train
         return _shared(self.config.rootpath / file) or file
 
     def _assign_work_unit(self, node: WorkerController) -> None:
