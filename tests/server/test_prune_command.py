@@ -24,22 +24,23 @@ from ampmon_server.store.admin.prune import DAY_US
 from ampmon_server.store.engine import engine
 from ampmon_server.store.schema.tables import runs, update_pages
 from batches import Trainer
+from typed import Done, typed
 from waiting import wait_for
 
 
-Prune = Callable[..., int]
+Prune = Callable[..., Done]
 
 
 @pytest.fixture
 def prune(settings: Settings) -> Prune:
-    """Run the command on this database for data older than 30 days, and return its exit code."""
+    """Run the command on this database for data older than 30 days."""
 
-    def run(*flags: str) -> int:
+    def run(*flags: str) -> Done:
         where = ["--data-dir", str(settings.data_directory)]
         if settings.database_url is not None:
             where += ["--database-url", settings.database_url]
         kept = ["--keep-rows-days", "30", "--keep-samples-days", "30"]
-        return main(["db", "prune", *where, *kept, *flags])
+        return typed("db", "prune", *where, *kept, *flags)
 
     return run
 
@@ -63,32 +64,31 @@ def rows(store: Store) -> int:
         return connection.scalar(select(func.sum(update_pages.c.updates)))
 
 
-def test_what_would_go_is_shown_and_only_then_removed(
-    store: Store, prune: Prune, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_would_go_is_shown_and_only_then_removed(store: Store, prune: Prune) -> None:
     """Without --yes the command only shows numbers; with it the rows go, while a server has the database open."""
     run_id = old_run(store)
-    assert prune() == 0
-    shown = capsys.readouterr().out
+    code, shown, _ = prune()
+    assert code == 0
     assert f"run {run_id} old one: 5,632 rows" in shown
     assert "pass --yes" in shown
     assert rows(store) == 3000
-    assert prune("--yes") == 0
-    assert " pages, blocks and rows in " in capsys.readouterr().out
+    code, printed, _ = prune("--yes")
+    assert (code, " pages, blocks and rows in " in printed) == (0, True)
     assert rows(store) == 184
-    assert prune() == 0
-    assert "There is nothing to prune" in capsys.readouterr().out
+    code, printed, _ = prune()
+    assert (code, "There is nothing to prune" in printed) == (0, True)
 
 
 def test_rows_are_kept_where_what_is_rolled_up_of_them_is_not_sound(
-    store: Store, prune: Prune, capsys: pytest.CaptureFixture[str]
+    store: Store, prune: Prune
 ) -> None:
     """A run whose cells disagree with its rows is not pruned, and a line names `ampmon db verify --repair`."""
     old_run(store, 800)
     with engine.writing(store._engine) as connection:
         connection.execute(text("DELETE FROM rollups WHERE level = 1 AND bucket = 1"))
-    assert prune("--yes") == 0
-    assert "counts 0 rows where there are 256; ampmon db verify --repair" in capsys.readouterr().err
+    code, _, err = prune("--yes")
+    assert code == 0
+    assert "counts 0 rows where there are 256; ampmon db verify --repair" in err
     assert rows(store) == 800
 
 
@@ -100,7 +100,7 @@ def test_it_rests_for_others_unless_configured_not_to(
     old_run(store)
     rested: list[float] = []
     monkeypatch.setattr("ampmon_server.cli.pruning.time.sleep", rested.append)
-    assert prune("--yes", *flags) == 0
+    assert prune("--yes", *flags).code == 0
     assert rested
     assert any(rested) == (not flags)
 
@@ -115,7 +115,7 @@ def test_an_sqlite_file_shrinks(settings: Settings, store: Store, prune: Prune) 
     """Pruning shrinks an SQLite file while a server has it open."""
     old_run(store, 8000)
     before = used(settings)
-    assert prune("--yes") == 0
+    assert prune("--yes").code == 0
     assert used(settings) < 0.8 * before
 
 
@@ -130,7 +130,7 @@ def test_an_sqlite_file_shrinks_while_rows_go(
         "ampmon_server.cli.pruning.time.sleep",
         lambda _: seen.append((rows(store), used(settings))),
     )
-    assert prune("--yes") == 0
+    assert prune("--yes").code == 0
     assert any(left and size < seen[0][1] for left, size in seen)
 
 
@@ -142,45 +142,38 @@ def without_cutting(settings: Settings, store: Store) -> Path:
     return settings.server_directory / "ampmon.db"
 
 
-def test_an_older_file_is_rewritten_once(
-    settings: Settings, store: Store, prune: Prune, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_older_file_is_rewritten_once(settings: Settings, store: Store, prune: Prune) -> None:
     """An older file shrinks only with --rewrite, which the output suggests, and can be truncated from then on."""
     old_run(store, 8000)
     file = without_cutting(settings, store)
     before = file.stat().st_size
-    assert prune("--yes") == 0
+    code, printed, _ = prune("--yes")
+    assert (code, "--rewrite" in printed) == (0, True)
     assert file.stat().st_size >= before
-    assert "--rewrite" in capsys.readouterr().out
-    assert prune("--yes", "--rewrite") == 0
+    assert prune("--yes", "--rewrite").code == 0
     assert file.stat().st_size < 0.8 * before
     with Pruning.begin(settings) as pruning:
         assert pruning.cuts
 
 
 def test_a_file_is_not_rewritten_beside_a_server_or_without_room(
-    settings: Settings,
-    store: Store,
-    prune: Prune,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    settings: Settings, store: Store, prune: Prune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """--rewrite exits with 2 while a server has the file open, or without enough free disk space."""
-    assert prune("--yes", "--rewrite") == 2
+    assert prune("--yes", "--rewrite").code == 2
     store.close()
     full = shutil._ntuple_diskusage(100, 100, 0)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
-    assert prune("--yes", "--rewrite") == 2
-    assert "which has 0 MB" in capsys.readouterr().err
+    code, _, err = prune("--yes", "--rewrite")
+    assert (code, "which has 0 MB" in err) == (2, True)
 
 
-def test_what_cannot_be_is_refused_in_a_line(
-    settings: Settings, prune: Prune, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_is_refused_in_a_line(settings: Settings, prune: Prune) -> None:
     """A missing database gives one line and exit code 2."""
     shutil.rmtree(settings.server_directory)
-    assert prune() == 2
-    (refused,) = capsys.readouterr().err.splitlines()
+    code, _, err = prune()
+    (refused,) = err.splitlines()
+    assert code == 2
     assert refused.startswith("ampmon db prune: ")
 
 
@@ -210,7 +203,7 @@ def test_a_run_is_kept_longer_than_clocks_count(store: Store, prune: Prune) -> N
     """A number of days that reaches beyond the year 1970 removes nothing."""
     old_run(store)
     for days in ("1e5", "1e300"):
-        assert prune("--yes", "--keep-rows-days", days, "--keep-samples-days", days) == 0
+        assert prune("--yes", "--keep-rows-days", days, "--keep-samples-days", days).code == 0
     assert rows(store) == 3000
 
 

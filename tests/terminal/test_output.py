@@ -15,6 +15,7 @@ from ampmon_server.cli import main
 from batches import Trainer
 from posted import post
 from serving import Server
+from typed import typed
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def typed(line: str, server: Server, **environment: str) -> tuple[str, str]:
+def in_bash(line: str, server: Server, **environment: str) -> tuple[str, str]:
     """Run a line of bash in which `ampmon` is this one. Return what it prints, and its errors."""
     script = f'ampmon() {{ {sys.executable} -m ampmon_server.cli "$@"; }}; {line}'
     where = {"AMPMON_DIR": str(server.directory), "AMPMON_URL": server.url, **environment}
@@ -51,7 +52,7 @@ def typed(line: str, server: Server, **environment: str) -> tuple[str, str]:
 )
 def test_nothing_is_said_if_nobody_reads(server: Server, line: str, code: int) -> None:
     """A closed pipe ends a command with 1, and a closed stream changes nothing. Neither prints an error."""
-    out, err = typed(line, server)
+    out, err = in_bash(line, server)
 
     assert err == ""
     assert out.endswith(f"{code}\n")
@@ -60,7 +61,7 @@ def test_nothing_is_said_if_nobody_reads(server: Server, line: str, code: int) -
 @pytest.mark.parametrize("words", ["ampmon runs", "ampmon"])
 def test_a_full_disk_is_said_in_a_line(server: Server, words: str) -> None:
     """Output that a full disk refuses gives one line and exit code 2."""
-    assert typed(f"{words} > /dev/full; echo $?", server) == (
+    assert in_bash(f"{words} > /dev/full; echo $?", server) == (
         "2\n",
         f"{words}: [Errno 28] No space left on device\n",
     )
@@ -97,9 +98,7 @@ def test_an_error_without_words_keeps_its_traceback(monkeypatch: pytest.MonkeyPa
         main(["runs", "--url", "http://127.0.0.1:1"])
 
 
-def test_health_is_0_or_1_whatever_fails(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_health_is_0_or_1_whatever_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """`ampmon health` never exits with 2, which Docker reserves, also for an error of the system."""
 
     def full(*_: object) -> None:
@@ -107,8 +106,8 @@ def test_health_is_0_or_1_whatever_fails(
 
     monkeypatch.setattr("ampmon_server.client.client.ApiClient.check", full)
     monkeypatch.setenv("AMPMON_TOKEN", "t" * 43)
-    assert main(["health", "--url", "http://127.0.0.1:1"]) == 1
-    assert capsys.readouterr().err == "ampmon health: [Errno 24] Too many open files\n"
+    code, _, err = typed("health", "--url", "http://127.0.0.1:1")
+    assert (code, err) == (1, "ampmon health: [Errno 24] Too many open files\n")
 
 
 def test_a_server_that_fails_logs_where(
@@ -132,7 +131,7 @@ def test_a_server_that_fails_logs_where(
 
 def test_a_character_that_the_terminal_lacks_is_escaped(server: Server) -> None:
     """A terminal in another encoding gets an escape for a character that it cannot show."""
-    out, err = typed("ampmon runs", server, PYTHONIOENCODING="latin-1")
+    out, err = in_bash("ampmon runs", server, PYTHONIOENCODING="latin-1")
 
     assert err == ""
     assert r"2\u2078 wide" in out
@@ -143,38 +142,33 @@ def test_a_character_that_the_terminal_lacks_is_escaped(server: Server) -> None:
     ["http://[::1", "http://127.0.0.1:x", "http://127.0.0.1:99999", "http://", "https:///runs"],
 )
 @pytest.mark.parametrize("command", [["runs"], ["token", "list"], ["health"], ["export"]])
-def test_an_address_that_is_none_is_named(
-    command: list[str], url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_address_that_is_none_is_named(command: list[str], url: str, tmp_path: Path) -> None:
     """A --url that is no address gives one line that shows what one looks like."""
     (tmp_path / "token").write_text("t" * 43)
-    assert main([*command, "--url", url, "--data-dir", str(tmp_path)]) in {1, 2}
-    (line,) = capsys.readouterr().err.splitlines()
+    code, _, err = typed(*command, "--url", url, "--data-dir", tmp_path)
+    (line,) = err.splitlines()
+    assert code in {1, 2}
     assert f"{url.rstrip('/')} is not an address: write one such as http://127.0.0.1:8267" in line
 
 
-def test_a_server_that_refuses_connections_is_said_in_words(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_that_refuses_connections_is_said_in_words(tmp_path: Path) -> None:
     """An address without a server gives one line with the reason, and not with the name of an exception."""
     (tmp_path / "token").write_text("t" * 43)
-    assert main(["runs", "--url", "http://127.0.0.1:1", "--data-dir", str(tmp_path)]) == 2
-    assert "http://127.0.0.1:1 does not answer (connection refused): " in capsys.readouterr().err
+    code, _, err = typed("runs", "--url", "http://127.0.0.1:1", "--data-dir", tmp_path)
+    assert code == 2
+    assert "http://127.0.0.1:1 does not answer (connection refused): " in err
 
 
 @pytest.mark.parametrize("token", ["t" * 43 + "\r", "t" * 43 + "\nsecond", "tö" * 30])
 @pytest.mark.parametrize("command", [["runs"], ["token", "list"], ["health"]])
 def test_a_token_that_is_none_is_said(
-    server: Server,
-    command: list[str],
-    token: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    server: Server, command: list[str], token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A token that no server can have gives one line that says so, and not that the server does not answer."""
     monkeypatch.setenv("AMPMON_TOKEN", token)
-    assert main([*command, "--url", server.url]) in {1, 2}
-    (line,) = capsys.readouterr().err.splitlines()
+    code, _, err = typed(*command, "--url", server.url)
+    (line,) = err.splitlines()
+    assert code in {1, 2}
     assert "the token has characters that are not allowed in a token" in line
     assert "check AMPMON_TOKEN or the token file" in line
 
@@ -190,24 +184,20 @@ def test_a_token_that_is_none_is_said(
     ],
 )
 def test_a_word_in_another_encoding_is_named(
-    server: Server,
-    command: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    server: Server, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A word that is not UTF-8 gives one line, and not that the server does not answer."""
     monkeypatch.setenv("AMPMON_TOKEN", server.token)
-    assert main([*command.split(), "--url", server.url]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    code, _, err = typed(*command.split(), "--url", server.url)
+    (line,) = err.splitlines()
+    assert code == 2
     assert line.endswith(("'\\udcff' is not UTF-8", "There is no token '?' to revoke."))
 
 
 @pytest.mark.parametrize("command", ["verify", "prune", "upgrade", "backup", "distribute"])
-def test_a_database_url_that_is_none_is_named(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_database_url_that_is_none_is_named(command: str, tmp_path: Path) -> None:
     """A --database-url that is no URL gives one line that shows what one looks like."""
-    where = ["--database-url", "nonsense", "--data-dir", str(tmp_path)]
-    assert main(["db", command, *where]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    code, _, err = typed("db", command, "--database-url", "nonsense", "--data-dir", tmp_path)
+    (line,) = err.splitlines()
+    assert code == 2
     assert line.startswith(f"ampmon db {command}: --database-url: write an SQLAlchemy URL, such as")
