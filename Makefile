@@ -24,7 +24,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test test-tools fuzz attack busy test-campaigns test-frameworks test-torch faults docs lint web platforms format bench bench-probe kernels gpu bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots gallery audit lock wheel clean
+.PHONY: help demo serve test test-tools fuzz attack busy test-campaigns test-frameworks test-torch faults docs lint style types web platforms format bench bench-probe kernels gpu bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots gallery audit lock wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,11 +73,15 @@ docs: $(VENV)/.dev ## build the documentation into build/docs; a server shows it
 	@$(BIN)/python hatch_build.py
 	@echo "Open build/docs/index.html, or /docs on a server."
 
-lint: $(VENV)/.dev web ## check style, types and the walls between modules
+lint: style types web ## check style, types and the walls between modules
+
+style: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+types: $(VENV)/.dev
+	@$(BIN)/mypy
 
 web: ## check the types of web/js and run its tests (skipped where Node.js or its registry is not there)
 ifeq ($(NPM),)
