@@ -40,7 +40,7 @@ class HttpServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), handler)
         if pair is not None:
             self.socket: Any = secured(self.socket, pair)
-        self.place = f"127.0.0.1:{self.server_port}"
+        self.netloc = f"127.0.0.1:{self.server_port}"
         self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
 
     def __enter__(self: S) -> S:

@@ -27,7 +27,7 @@ class Receiver(HttpServer):
         return [each["title"] for each in self.got]
 
     def target(self, **more: Any) -> Target:
-        return Target(name="own", url=f"json://{self.place}/own", **more)
+        return Target(name="own", url=f"json://{self.netloc}/own", **more)
 
 
 class _Handler(QuietHandler):

@@ -60,7 +60,7 @@ class RecordingServer(HttpServer):
 
         super().__init__(Handler, port, pair)
         self.port = self.server_port
-        self.url = f"http://{self.place}"
+        self.url = f"http://{self.netloc}"
 
     def _answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
         body = request.rfile.read(int(request.headers["Content-Length"]))

@@ -44,7 +44,7 @@ class ReverseProxy(HttpServer):
         self.streams_max = 0
         self.lock = threading.Lock()
         super().__init__(_Handler)
-        self.url = f"http://{self.place}{prefix}"
+        self.url = f"http://{self.netloc}{prefix}"
 
     def handle_error(self, *_: object) -> None:
         """Ignore errors, such as a browser that closes the connection."""

@@ -179,8 +179,8 @@ def delivered(tally: Tally, nth: int = 1) -> None:
                 held=trouble is not None and not inner.paths,
             )
         for status in (301, 302, 303, 307, 308)[::nth]:
-            leading.answer, leading.location = status, f"http://{inner.place}/inner"
-            (trouble,) = _outcomes([f"json://{leading.place}/own"], allow_private=True)
+            leading.answer, leading.location = status, f"http://{inner.netloc}/inner"
+            (trouble,) = _outcomes([f"json://{leading.netloc}/own"], allow_private=True)
             tally.note(
                 "a message that is redirected",
                 (status, trouble),

@@ -60,7 +60,7 @@ def children() -> list[int]:
 
 def test_a_redirect_is_not_followed_and_a_refusal_is_reported(receiver: Receiver) -> None:
     """A redirect is reported and not followed, and a 500 is reported as a refusal."""
-    receiver.answer, receiver.location = 307, f"http://{receiver.place}/inner"
+    receiver.answer, receiver.location = 307, f"http://{receiver.netloc}/inner"
     with receiving() as other:
         other.answer = 500
         outcomes = sent(receiver.target(), other.target())
@@ -145,7 +145,7 @@ def test_which_addresses_are_public(address: object, public: bool) -> None:
 def test_a_certificate_that_is_not_trusted_is_reported(tmp_path: Path) -> None:
     """A receiver with a certificate of an unknown authority is reported as such, and gets no message."""
     with receiving(Authority(tmp_path).issue()) as receiver:
-        target = Target(name="own", url=f"jsons://{receiver.place}/own")
+        target = Target(name="own", url=f"jsons://{receiver.netloc}/own")
         assert sent(target) == [DeliveryOutcome("untrusted")]
     assert receiver.paths == []
 
@@ -174,7 +174,7 @@ def test_a_refusal_by_a_mail_server_is_reported() -> None:
     """A mail server that rejects the password is reported as refusing, with its status."""
     options = "smtp=127.0.0.1&from=own@example.org&to=team@example.org"
     with HttpServer(Mailbox) as server:
-        target = Target(name="mail", url=f"mailto://user:secret@{server.place}?{options}")
+        target = Target(name="mail", url=f"mailto://user:secret@{server.netloc}?{options}")
         assert sent(target) == [DeliveryOutcome("refused", 535)]
 
 
@@ -186,7 +186,7 @@ def received(
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.file))
     with receiving(authority.issue(host)) as service:
         with ConnectProxy({f"{host}:443": service.server_port}) as proxy:
-            monkeypatch.setenv("https_proxy", f"http://{proxy.place}")
+            monkeypatch.setenv("https_proxy", f"http://{proxy.netloc}")
             message = trial("own", "https://ampmon.example.org")
             asyncio.run(deliver(Target(name="own", url=url), message, allow_private=True))
         return service.got
@@ -227,7 +227,7 @@ def test_targets_are_tried(receiver: Receiver, tmp_path: Path) -> None:
 allow_private = true
 [[targets]]
 name = "own"
-url = "json://{receiver.place}/own"
+url = "json://{receiver.netloc}/own"
 [[targets]]
 name = "nobody"
 url = "json://user:hunter2@127.0.0.1:9/x"

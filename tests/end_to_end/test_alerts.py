@@ -31,7 +31,7 @@ def receivers() -> Iterator[dict[str, Receiver]]:
         found = {name: stack.enter_context(receiving()) for name in NAMES}
         found["refusing"].answer = 500
         found["redirecting"].answer = 307
-        found["redirecting"].location = f"http://{found['good'].place}/inner"
+        found["redirecting"].location = f"http://{found['good'].netloc}/inner"
         found["hanging"].answer = let_go.wait
         stack.callback(let_go.set)
         yield found
@@ -43,7 +43,7 @@ def alarmed(
 ) -> Server:
     """A server that sends its alerts to all receivers."""
     targets = "".join(
-        f'[[targets]]\nname = "{name}"\nurl = "json://{each.place}/{name}?rto=600&cto=600"\n'
+        f'[[targets]]\nname = "{name}"\nurl = "json://{each.netloc}/{name}?rto=600&cto=600"\n'
         for name, each in receivers.items()
     )
     file = written(tmp_path / "alerts.toml", f"allow_private = true\n{targets}{AT_ONCE}")

@@ -519,7 +519,7 @@ def test_memory_does_not_grow_with_what_waits_nor_with_where_it_goes(tmp_path: P
     with contextlib.ExitStack() as stack:
         for _ in range(4):
             server = stack.enter_context(HttpServer(Taking))
-            attempt = Attempt(tmp_path, url=f"http://{server.place}", process=DEAD)
+            attempt = Attempt(tmp_path, url=f"http://{server.netloc}", process=DEAD)
             attempt.events(160, text=os.urandom(30_000).hex())
             attempt.leave()
         process = stack.enter_context(SenderProcess(tmp_path))

@@ -133,7 +133,7 @@ def test_both_clients_use_the_tunnel(
     """Batches and commands arrive. The proxy gets its password, and a CONNECT for each connection, but no token."""
     pair = authority.issue("127.0.0.1", called="proxy") if over_tls else None
     with ConnectProxy({f"{NAME}:8267": server.port}, pair) as proxy:
-        named = f"{'https' if over_tls else 'http'}://me:p%40ss@{proxy.place}/"
+        named = f"{'https' if over_tls else 'http'}://me:p%40ss@{proxy.netloc}/"
         transport = HttpTransport(URL, token="a-token", route=Route(named))
         transport.send(batch(), 1)
         transport.send(batch(2), 2)
@@ -152,7 +152,7 @@ def test_a_connection_that_was_closed_is_tunnelled_again(
     server: RecordingServer, proxy: ConnectProxy
 ) -> None:
     """After the server has closed a connection, a new tunnel is made, and the proxy still sees no request."""
-    transport = HttpTransport(URL, token="a-token", route=Route(proxy.place))
+    transport = HttpTransport(URL, token="a-token", route=Route(proxy.netloc))
     server.planned.append((503, {"Connection": "close"}))
     with pytest.raises(Unreachable, match="503"):
         transport.send(batch(), 1)
@@ -167,15 +167,15 @@ def test_a_connection_that_was_closed_is_tunnelled_again(
 @pytest.mark.parametrize(
     ("named", "why"),
     [
-        ("http://me:geheim@{place}", "through the proxy {place}: the proxy answers HTTP 403"),
+        ("http://me:geheim@{netloc}", "through the proxy {netloc}: the proxy answers HTTP 403"),
         ("http://me:geheim@127.0.0.1:9", "through the proxy 127.0.0.1:9: connection refused"),
-        ("socks5://me:geheim@{place}", "HTTPS_PROXY is not an address such as http://"),
+        ("socks5://me:geheim@{netloc}", "HTTPS_PROXY is not an address such as http://"),
         (
-            "socks5://me:geheim@{place}",
+            "socks5://me:geheim@{netloc}",
             "SOCKS cannot be used: set HTTPS_PROXY, or list the server in NO_PROXY",
         ),
         ("http://me:geheim@", "HTTPS_PROXY is not an address such as http://"),
-        ("http://me:geh€im@{place}", "HTTPS_PROXY is not an address such as http://"),
+        ("http://me:geh€im@{netloc}", "HTTPS_PROXY is not an address such as http://"),
     ],
 )
 def test_a_proxy_that_does_not_work_is_named(
@@ -183,7 +183,7 @@ def test_a_proxy_that_does_not_work_is_named(
 ) -> None:
     """The errors of both clients say that the proxy is at fault, and quote no password."""
     with ConnectProxy({}) as proxy:
-        named, why = (each.replace("{place}", proxy.place) for each in (named, why))
+        named, why = (each.replace("{netloc}", proxy.netloc) for each in (named, why))
         transport = HttpTransport(URL, token="a-token", route=Route(named))
         with pytest.raises(Unreachable) as unreachable:
             transport.send(batch(), 1)
@@ -201,7 +201,7 @@ def test_a_stranger_behind_the_tunnel_gets_nothing(
     """A certificate of another name ends the connection before a byte of the request."""
     with ConnectProxy({"other.example:443": server.port}) as proxy:
         transport = HttpTransport(
-            "https://other.example", token="a-token", route=Route(proxy.place)
+            "https://other.example", token="a-token", route=Route(proxy.netloc)
         )
         with pytest.raises(Unreachable, match="the TLS certificate"):
             transport.send(batch(), 1)
@@ -215,7 +215,7 @@ def test_a_tunnel_has_the_time_limit_of_a_request(
     """A server that does not answer is given up in time through a proxy too."""
     pair = authority.issue("127.0.0.1", called="proxy") if over_tls else None
     with ConnectProxy({f"{NAME}:8267": server.port}, pair) as proxy, server.silent():
-        named = f"{'https' if over_tls else 'http'}://{proxy.place}"
+        named = f"{'https' if over_tls else 'http'}://{proxy.netloc}"
         transport = HttpTransport(URL, token="a-token", route=Route(named), total_timeout_s=0.3)
         with pytest.raises(Unreachable, match="timed out"):
             transport.send(batch(), 1)
@@ -237,7 +237,7 @@ def test_a_new_run_brings_its_route_to_a_sender_at_work(
     with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
         wait_for(lambda: (status := sender.status(directory)) and status.problem(URL))
         monkeypatch.setenv("SSL_CERT_FILE", os.path.relpath(authority.file))
-        monkeypatch.setenv("HTTPS_PROXY", f"http://{proxy.place}")
+        monkeypatch.setenv("HTTPS_PROXY", f"http://{proxy.netloc}")
         after = Attempt(directory, url=URL)
         after.event()
         for attempt in (before, after):

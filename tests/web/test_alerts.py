@@ -29,7 +29,7 @@ def alerting(own_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with receiving() as phone, receiving() as chat:
         chat.answer = 500
         targets = "".join(
-            f'[[targets]]\nname = "{name}"\nurl = "json://user:{SECRET}@{each.place}/x"\n'
+            f'[[targets]]\nname = "{name}"\nurl = "json://user:{SECRET}@{each.netloc}/x"\n'
             for name, each in (("phone", phone), ("chat", chat))
         )
         text = f"allow_private = true\n{targets}[policy.after_s]\nwarning = 0\n"
