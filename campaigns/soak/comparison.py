@@ -69,7 +69,7 @@ class _Run:
         ended = []
         for training in trainings:
             log, row = TrainerLog.read(training.log), rows.pop(training.pid, None)
-            self._count.log += len(log.updates) + len(log.losses)
+            self._count.reported += len(log.updates) + len(log.losses)
             if row is None:
                 self._missing(len(log.updates) + len(log.losses), log)
                 continue

@@ -21,12 +21,12 @@ _NOT_FINITE = (math.nan, math.inf)
 
 
 def train(
-    log: str, seed: int, updates: int, pause_s: float, resume_step: int | None, scale: float
+    log_file: str, seed: int, updates: int, pause_s: float, resume_step: int | None, scale: float
 ) -> None:
     """Train for ``updates`` updates with pauses of ``pause_s`` seconds on average, and finish."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    chance, writer = random.Random(seed), TrainerLogWriter(log)
+    chance, writer = random.Random(seed), TrainerLogWriter(log_file)
     ampmon.init("soak", "training", resume_step=resume_step)
     scaler = ampmon.GradScaler(
         "cpu", init_scale=scale, growth_interval=5, monitor=ampmon.Config(every=7)

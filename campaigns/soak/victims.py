@@ -97,7 +97,7 @@ class Lane:
             "campaigns.soak.trainer:train",
             self._folder / "trainers.log",
             {**self._environment, "AMPMON_RUN_ID": str(self._run_id)},
-            log=str(log),
+            log_file=str(log),
             seed=chance.getrandbits(32),
             updates=chance.randrange(1, 20) if finishes else 10_000,
             pause_s=chance.choice([0.005, 0.03]),
