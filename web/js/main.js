@@ -54,6 +54,8 @@ let [here, before] = ["", ""];
 let leave = () => {};
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let scrolled;
+/** The print that was asked for: charts may take a while to draw. @type {Promise<void> | null} */
+let printing = null;
 
 const refresh = paced(update, REFRESH_MS);
 const live = new Live({ onAdvance: takeEvents, onConnection: showConnection });
@@ -225,9 +227,10 @@ function skip(event) {
 
 /** @param {KeyboardEvent} event */
 function onKey(event) {
-  if (event.key === "p" && (event.ctrlKey || event.metaKey) && page?.charts) {
+  // In a frame, the browser prints the page around it.
+  if (event.key === "p" && (event.ctrlKey || event.metaKey) && page?.charts && window.parent === window) {
     event.preventDefault();
-    void page.charts.drawAll().then(() => window.print());
+    printing ??= page.charts.drawAll().then(() => window.print()).finally(() => (printing = null));
   }
   const target = event.target instanceof Element ? event.target : null;
   const command = document.querySelector("dialog[open]") ? null : commandOf(event, target);
