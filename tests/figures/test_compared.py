@@ -99,6 +99,7 @@ def test_time_is_counted_from_each_runs_start() -> None:
         (400, 1440, ["0", "1 h", "2 h", "3 h", "4 h", "5 h", "6 h"]),
         (150, 1440, ["0", "20 min", "40 min", "1 h", "1 h 20 min", "1 h 40 min", "2 h", "2 h 20 min"]),
         (150, 390, ["0", "1 h", "2 h"]),
+        (150, 320, ["0", "1 h", "2 h"]),
     ],
 )  # fmt: skip
 def test_ticks_of_long_runs_are_whole_and_have_room(
@@ -108,6 +109,14 @@ def test_ticks_of_long_runs_are_whole_and_have_room(
     view = View(0, minutes * 60_000_000 + 1, x="time", width=width)
     axis = scale(runs([4.0] * 31), view)["layout"]["xaxis"]
     assert [each.replace("\u202f", " ") for each in axis["ticktext"]] == ticks
+
+
+def test_ticks_closer_than_a_second_keep_their_fractions() -> None:
+    """Zoomed into a tenth of a second after two minutes, no two ticks have the same words."""
+    run = Compared("a", 0, made.source(made.updates([4.0] * 31)), made.START - 120_000_000)
+    axis = scale([run], View(120_000_000, 120_100_001, x="time", width=390))["layout"]["xaxis"]
+    words = [each.replace("\u202f", " ") for each in axis["ticktext"]]
+    assert words == ["2 min", "2 min 0.05 s", "2 min 0.1 s"]
 
 
 def test_times_before_a_start_are_negative() -> None:

@@ -55,7 +55,7 @@ _STRIDES = (
     *(each * 86400 * _SECOND for each in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)),
 )
 """Distances between ticks, in us."""
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ def chart(
         # Each run is a group. With a gap between groups, the legend would be higher than the room above the plot.
         layout["legend"] = {**LOOK["legend"], "tracegroupgap": 0}
     axis = x_axis(frame) | {"anchor": anchor}
-    layout["xaxis"] = axis | elapsed(frame, axis["nticks"]) if view.x == "time" else axis
+    layout["xaxis"] = axis | elapsed(frame, max(3, axis["nticks"])) if view.x == "time" else axis
     return figure(traces, frame, named=named, hovermode="closest", **layout)
 
 
@@ -220,7 +220,10 @@ def apart(
 
 
 def elapsed(frame: Window, most: int) -> dict[str, Any]:
-    """Return an axis of the time since each run's start, in ms, with at most ``most`` ticks at round times."""
+    """Return an axis of the time since each run's start, in ms, with at most ``most`` ticks at round times.
+
+    With 3 or more there is always a tick, as each stride is at most 2.5 times the one before.
+    """
     length = max(frame.high - frame.low, 1)
     stride = next((each for each in _STRIDES if length // each < most), _STRIDES[-1])
     strides = range(math.ceil(frame.low / stride), math.floor(frame.high / stride) + 1)
@@ -237,13 +240,13 @@ def elapsed(frame: Window, most: int) -> dict[str, Any]:
 
 
 def _duration(time: int) -> str:
-    """Format a time in us: "500 ms", "1.5 s", and from a minute on in whole units, "−3 h 40 min"."""
-    sign, rest, said = "−" if time < 0 else "", abs(time), []
-    if rest < 60 * _SECOND:
-        size, unit = (_SECOND, "s") if rest >= _SECOND else (1000, "ms")
-        return f"{sign}{rest / size:g}\u202f{unit}" if rest else "0"
+    """Format a time in us: "500 ms", "1.5 s", and from a minute on in whole units down to seconds, "−3 h 40 min"."""
+    rest, said = abs(time), []
     for size, unit in _UNITS:
         amount, rest = divmod(rest, size * _SECOND)
         if amount:
             said.append(f"{amount}\u202f{unit}")
-    return sign + " ".join(said)
+    if rest:
+        size, unit = (_SECOND, "s") if said or rest >= _SECOND else (1000, "ms")
+        said.append(f"{rest / size:g}\u202f{unit}")
+    return ("−" if time < 0 else "") + (" ".join(said) or "0")
