@@ -29,14 +29,13 @@ def runs(*scales: list[float], **keys: Any) -> list[Compared]:
 
 
 def test_labels_tell_names_that_begin_alike_apart() -> None:
-    """A name too long for its label leaves out the words that another name begins with as well."""
+    """Names that would have the same label leave out the words that they all begin with."""
     names = [
         *(f"llama-7b-finetune-lr{each}e-5-adamw-betas0.95" for each in (1, 10, 2)),
         "first run",
     ]
     labels = [
-        Compared(name, 0, made.source(made.updates([1.0])), shared=shared(name, names)).label
-        for name in names
+        Compared(name, 0, made.source(made.updates([1.0])), names=names).label for name in names
     ]
     assert [each.strip("\u2068\u2069") for each in labels] == [
         "…lr1e-…s0.95",
@@ -45,6 +44,30 @@ def test_labels_tell_names_that_begin_alike_apart() -> None:
         "first run",
     ]
     assert [shared(name, ["a-b", "a-bc", "a-b"]) for name in ("a-b", "a-bc", "b")] == [2, 2, 0]
+
+
+def test_labels_of_a_grid_of_settings_differ() -> None:
+    """Runs that differ in two words keep both, and only runs of the same name have the same label."""
+    names = [f"llama-lr{rate}-seed{seed}" for rate in ("1e-3", "1e-4") for seed in (1, 2)]
+    names += [
+        "run number 5 (best)",
+        "run number 5 (best) 2",
+        "the same long name",
+        "the same long name",
+    ]
+    labels = [
+        Compared(name, 0, made.source(made.updates([1.0])), names=names).label for name in names
+    ]
+    assert [each.strip("\u2068\u2069") for each in labels] == [
+        "…3-seed1",
+        "…3-seed2",
+        "…4-seed1",
+        "…4-seed2",
+        "run nu…best)",
+        "run nu…st) 2",
+        "the sa… name",
+        "the sa… name",
+    ]
 
 
 def test_every_skip_is_counted_in_its_runs_row() -> None:

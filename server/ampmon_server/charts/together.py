@@ -62,16 +62,16 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 class Compared:
     """One of the compared runs: its name, the place of its colour, and its data.
 
-    ``started`` is its start in us since the epoch; on a time axis, x is the time since then. ``shared`` counts the
-    first letters of the name that tell it from no other one. ``band`` is the band of the baseline, and ``left`` is
-    where another run leaves it. Only the chart of logged values gets these two.
+    ``started`` is its start in us since the epoch; on a time axis, x is the time since then. ``names`` are those of all
+    runs. ``band`` is the band of the baseline, and ``left`` is where another run leaves it. Only the chart of logged
+    values gets these two.
     """
 
     name: str
     place: int
     source: Source
     started: int = 0
-    shared: int = 0
+    names: Sequence[str] = ()
     band: BaselineBand | None = None
     left: Departure | None = None
 
@@ -90,11 +90,15 @@ class Compared:
         return f"{escaped(name)} {value}".strip()
 
     def within(self, letters: int) -> str:
-        """Return the name, isolated in text direction and shortened to ``letters``."""
-        name = self.name
-        if self.shared and len(name) > letters:
-            name = f"…{name[self.shared :]}"
-        return f"\u2068{shortened(name, letters)}\u2069"
+        """Return the name, isolated in text direction and shortened to ``letters``.
+
+        If that is the same as for other names, leave out the first words of all these.
+        """
+        said = shortened(self.name, letters)
+        alike = {each for each in self.names if shortened(each, letters) == said} - {self.name}
+        if alike and (cut := shared(self.name, alike)):
+            said = shortened(f"…{self.name[cut:]}", letters)
+        return f"\u2068{said}\u2069"
 
     @property
     def line(self) -> dict[str, Any]:
@@ -106,10 +110,9 @@ class Compared:
 
 
 def shared(name: str, others: Iterable[str]) -> int:
-    """Return how many first letters of a name, in whole words, another name begins with as well."""
-    others = [each for each in others if each != name]
-    most = max((len(commonprefix([name, each])) for each in others), default=0)  # noqa: RUF071 - no paths
-    return len(re.split(r"[^\W_]*$", name[:most])[0])
+    """Return how many first letters of a name, in whole words, all ``others`` begin with as well. It keeps its last."""
+    alike = commonprefix([name[:-1], *others])  # noqa: RUF071 - no paths
+    return len(re.split(r"[^\W_]*$", alike)[0])
 
 
 ComparedChart: TypeAlias = Callable[[Sequence[Compared], View], Figure]

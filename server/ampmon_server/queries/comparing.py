@@ -14,7 +14,7 @@ import orjson
 from ampmon_server.analysis.diagnosis.effective import effective
 from ampmon_server.charts import Figure, View
 from ampmon_server.charts.compared import COMPARED
-from ampmon_server.charts.together import Compared, shared
+from ampmon_server.charts.together import Compared
 from ampmon_server.model.aggregates.departure import Departure
 from ampmon_server.model.aggregates.scalars import empty as no_values
 from ampmon_server.model.words import (
@@ -122,8 +122,7 @@ def draw(
     runs, names = [], [run.name for _, run in held]
     for place, run in held:
         source = series_of(store, UUID(run.run_id), ChartRequest(_since_start(run, view)))
-        alike = shared(run.name, names)
-        runs.append(Compared(run.name, place, source, run.started, alike))
+        runs.append(Compared(run.name, place, source, run.started, names))
     if name == "logged":
         by = _chosen(store, [run for _, run in held], reference)
         runs = [
