@@ -14,7 +14,10 @@ NAME = "n" * 120
 
 
 def test_long_names_make_no_view_wider_than_a_small_screen(reader: Reader) -> None:
-    """A long project, logged name and number of lost records break or are cut, on a run's page and in a comparison."""
+    """A long project, logged name and number of lost records break or are cut, on a run's page and in a comparison.
+
+    There, the whole list of what may be added is on the screen.
+    """
     runs = [PostedRun(reader.server, NAME, project=NAME) for _ in range(2)]
     for run in runs:
         run.updates(2)
@@ -27,6 +30,11 @@ def test_long_names_make_no_view_wider_than_a_small_screen(reader: Reader) -> No
     reader.open(f"#/compare?runs={runs[0].run_id},{runs[1].run_id}")
     settle(reader)
     assert faults(reader.page) == []
+    PostedRun(reader.server, NAME).updates(2)
+    reader.page.get_by_role("searchbox", name="Add a run").fill(NAME)
+    offered = reader.page.locator(".offered button").first.bounding_box()
+    assert offered is not None
+    assert 0 <= offered["x"] <= offered["x"] + offered["width"] <= WIDTH
 
 
 def test_the_table_of_parameters_fits_a_tablet_and_a_phone(reader: Reader) -> None:
