@@ -54,7 +54,7 @@ let [here, before] = ["", ""];
 let leave = () => {};
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let scrolled;
-/** The print that was asked for: charts may take a while to draw. @type {Promise<void> | null} */
+/** The print that was asked for. In a frame, the browser prints the page around it. @type {Promise<void> | null} */
 let printing = null;
 
 const refresh = paced(update, REFRESH_MS);
@@ -227,7 +227,6 @@ function skip(event) {
 
 /** @param {KeyboardEvent} event */
 function onKey(event) {
-  // In a frame, the browser prints the page around it.
   if (event.key === "p" && (event.ctrlKey || event.metaKey) && page?.charts && window.parent === window) {
     event.preventDefault();
     printing ??= page.charts.drawAll().then(() => window.print()).finally(() => (printing = null));
