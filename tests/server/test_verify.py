@@ -13,6 +13,7 @@ from sqlalchemy import text
 from ampmon import wire
 from ampmon_server.settings import Settings
 from ampmon_server.store import Keep, Store, Verification
+from ampmon_server.store.admin.derived import REPAIR, RESTORE
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.opening import url_of
 from batches import Trainer
@@ -259,6 +260,10 @@ DAMAGE = {
         "UPDATE ledger SET last_step = 'x' WHERE attempt = 1",
         "ledger.last_step: 3 values of another type than integer",
     ),
+    "a flag that is text": (
+        "UPDATE runs SET deleted = 'x'",
+        "runs.deleted: 1 value of another type than integer",
+    ),
     "a header": ("DELETE FROM headers WHERE attempt = 1", "attempt 1: its header is missing"),
     "a scalar's page": (
         "UPDATE scalar_rollups SET data = (SELECT data FROM scalar_rollups WHERE level = 5) WHERE level = 1",
@@ -305,6 +310,29 @@ def test_what_is_left_of_a_deleted_run_is_swept(
 
     assert verify("--repair") == (0, [])
     assert verify() == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("damage", "mended"),
+    [
+        ("UPDATE runs SET updates = 'x'", True),
+        ("UPDATE streams SET sampled = 'x'", True),
+        ("UPDATE streams SET last_step = 1.5", False),
+        ("UPDATE rollups SET data = 'x'", False),
+        ("UPDATE runs SET deleted = 'x'", False),
+    ],
+)
+def test_a_repair_keeps_data_with_values_of_another_type(
+    copied: Path, change: Callable[[str], None], verify: Say, damage: str, mended: bool
+) -> None:
+    """It counts again what rows tell, and reports other values. Nothing is deleted, even if a deletion is unclear."""
+    change(damage)
+    before, (code, found) = verify()[1], verify("--repair")
+
+    assert len(before) == 1
+    assert before[0].endswith(REPAIR if mended else RESTORE)
+    assert (code, found) == ((0, []) if mended else (1, before))
+    change("UPDATE update_pages SET stream = stream")  # fails if there are no rows left
 
 
 def test_a_broken_file_is_found(copied: Path, verify: Say) -> None:

@@ -13,13 +13,17 @@ from sqlalchemy import Column, Connection, Engine, Row, Table, delete, func, sel
 from ampmon_server.model.words import plural
 from ampmon_server.settings import Settings
 from ampmon_server.store.admin import derived, prune, recorded
-from ampmon_server.store.admin.derived import DELETE, RESTORE, Defect
+from ampmon_server.store.admin.derived import DELETE, REPAIR, RESTORE, Defect
 from ampmon_server.store.admin.prune import DATA, Removal
 from ampmon_server.store.engine import engine, opening, postgresql
 from ampmon_server.store.engine.errors import Damaged, NotFound, Unreadable
 from ampmon_server.store.engine.opening import Opened
 from ampmon_server.store.schema.tables import runs, streams
 from ampmon_server.store.streams import state as run_state
+
+
+_NOT_DELETED = runs.c.deleted.is_distinct_from(1)
+"""Also true of a damaged value, whose run must be reported, and whose data must stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class Verification:
 
     def runs(self, only: UUID | None = None) -> list[UUID]:
         """Return all runs, oldest first, or the run ``only``. Raises NotFound and Busy."""
-        known = select(runs.c.run_id).where(runs.c.deleted == 0).order_by(runs.c.started)
+        known = select(runs.c.run_id).where(_NOT_DELETED).order_by(runs.c.started)
         if only is not None:
             known = known.where(runs.c.run_id == only.bytes)
         with _reading(self._opened.engine) as connection:
@@ -95,7 +99,8 @@ class Verification:
                 recorded.mend_totals(connection, run_id.bytes, rows)
                 run_state.increment_version(connection, run_id)
 
-        with suppress(Unreadable):  # the next check reports it
+        # The next check reports damage and values of another type, with which the repair cannot compute.
+        with suppress(Unreadable, NotFound, TypeError, AttributeError):
             engine.write(self._opened.engine, work)
 
     def sweep(self) -> None:
@@ -114,7 +119,7 @@ def _reading(database: Engine) -> Iterator[Connection]:
 
 
 def _row(connection: Connection, run_id: UUID, *, held: bool = False) -> Row[Any] | None:
-    statement = select(runs).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
+    statement = select(runs).where(runs.c.run_id == run_id.bytes, _NOT_DELETED)
     return connection.execute(statement.with_for_update() if held else statement).one_or_none()
 
 
@@ -135,6 +140,8 @@ def _defects(connection: Connection, run: Row[Any]) -> Iterator[Defect]:
 
 _TYPES = {int: "integer", float: "real", str: "text", bytes: "blob"}
 """SQLite's name of each type."""
+_RECOUNTED = {"updates", "skipped", "sampled", "records", "lost"}
+"""The columns of runs and streams that a repair counts again."""
 
 
 def _of_types(connection: Connection, run_id: bytes) -> Iterator[Defect]:
@@ -149,7 +156,8 @@ def _of_types(connection: Connection, run_id: bytes) -> Iterator[Defect]:
         for name, number in zip(known, found, strict=True):
             if number:
                 what = f"{plural(number, 'value')} of another type than {known[name]}"
-                yield Defect(f"{table.name}.{name}", what, RESTORE)
+                remedy = REPAIR if table in (runs, streams) and name in _RECOUNTED else RESTORE
+                yield Defect(f"{table.name}.{name}", what, remedy)
 
 
 # -- strays ------------------------------------------------------------------------------------------------------------
@@ -165,11 +173,11 @@ def _integrity(connection: Connection) -> Iterator[Defect]:
 
 def _of_no_run(connection: Connection) -> Iterator[tuple[Defect, Removal]]:
     """Yield rows whose run does not exist or is deleted. Pages of cells and rows of deleted runs may be removed."""
-    everyone = select(runs.c.run_id, runs.c.deleted)
-    known: dict[bytes, int] = dict(connection.execute(everyone).all())
+    everyone = select(runs.c.run_id, _NOT_DELETED)
+    known: dict[bytes, bool] = dict(connection.execute(everyone).all())
     for table in DATA:
         for run_id in _run_ids(connection, table.c.run_id):
-            if not known.get(run_id, 1):
+            if known.get(run_id):
                 continue
             of = table.c.run_id == run_id
             rows = connection.scalar(select(func.count()).select_from(table).where(of))
