@@ -24,6 +24,8 @@ from ampmon_server.queries.distance import loss_of
 from ampmon_server.settings import Settings
 from ampmon_server.store import ANYONE, Edit, Receipt, Sender, Store, Unreadable, Unusable
 from ampmon_server.store.engine import engine
+from ampmon_server.store.engine.errors import Damaged
+from ampmon_server.store.engine.rows import checked
 from ampmon_server.store.schema.tables import runs
 from batches import Trainer
 from typed import typed
@@ -350,6 +352,13 @@ def test_a_value_of_another_type_hides_no_other_run(
     assert listed[str(HIT)]["name"] == "Unreadable; `ampmon db verify` says where"
     assert listed[str(HIT)]["skipped"] == listed[str(BEFORE)]["skipped"] == 1
     assert (listed[str(BEFORE)]["name"], listed[str(BEFORE)]["updates"]) == ("run", 30)
+
+
+def test_a_value_that_is_missing_is_damage() -> None:
+    """A null is damage in a column that allows none, and a valid value in others."""
+    assert checked((runs.c.updates, runs.c.last_step), (3, None)) == (3, None)
+    with pytest.raises(Damaged):
+        checked((runs.c.updates, runs.c.last_step), (None, 3))
 
 
 def test_a_damaged_run_keeps_no_other_from_being_stored(store: Store) -> None:

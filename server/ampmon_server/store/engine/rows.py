@@ -51,7 +51,9 @@ def fetch(
 
 @lru_cache
 def _types(columns: tuple[Column[Any], ...]) -> tuple[tuple[type, ...], ...]:
-    return tuple((column.type.python_type, type(None)) for column in columns)
+    return tuple(
+        (column.type.python_type, *[type(None)] * bool(column.nullable)) for column in columns
+    )
 
 
 def checked(columns: tuple[Column[Any], ...], row: Checked) -> Checked:
