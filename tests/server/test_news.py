@@ -74,28 +74,22 @@ def open_process(settings: Settings) -> Process:
     return process
 
 
-ways = pytest.mark.parametrize(
-    ("database", "way"),
-    [("sqlite", "own"), ("postgresql", "polling")],
-    indirect=["database"],
-)
-on_postgresql = pytest.mark.parametrize(
-    ("database", "way"), [("postgresql", "polling")], indirect=["database"]
-)
+on_both = pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
+on_postgresql = pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 Pair = tuple[Process, Process]
 
 
 @pytest.fixture
-def pair(settings: Settings, way: str) -> Iterator[Pair]:
-    """Two server processes on one database, a listener and a writer; with ``own`` they are the same."""
+def pair(settings: Settings) -> Iterator[Pair]:
+    """Two server processes on one database, a listener and a writer. On SQLite they are the same."""
     near = open_process(settings)
-    far = near if way == "own" else open_process(settings)
+    far = open_process(settings) if near.store.shared else near
     yield near, far
     for process in {id(near): near, id(far): far}.values():
         process.close()
 
 
-@ways
+@on_both
 def test_what_is_stored_there_is_announced_here(pair: Pair) -> None:
     """A batch, an edit and a deletion in one process reach the other, each with its version and last step."""
     near, far = pair
@@ -112,7 +106,7 @@ def test_what_is_stored_there_is_announced_here(pair: Pair) -> None:
         wait_for(lambda: Advance(run, 4, 4) in received)
 
 
-@ways
+@on_both
 def test_a_listener_hears_of_its_runs_only(pair: Pair) -> None:
     """A listener gets the changes of its own runs only."""
     near, far = pair
@@ -125,7 +119,7 @@ def test_a_listener_hears_of_its_runs_only(pair: Pair) -> None:
     assert received == [Advance(mine.run_id, 1, 0)]
 
 
-@ways
+@on_both
 def test_each_version_is_announced_once(pair: Pair) -> None:
     """Versions of a busy run arrive in order, none twice, the newest last."""
     near, far = pair
@@ -185,6 +179,18 @@ def test_nobody_is_asked_for_nobody(rounds: Counter[Bus], pair: Pair) -> None:
     assert asked == []
     with near.ear():
         wait_for(lambda: asked)
+
+
+@on_postgresql
+def test_a_server_that_stops_asks_nothing(pair: Pair) -> None:
+    """The follower ends with its bus, without a query: a database that does not answer would hold up the server."""
+    near, asked = pair[0], []
+    event.listen(near.store._engine, "before_cursor_execute", lambda *call: asked.append(call[2]))
+    near.bus.close()
+    assert near.follower is not None
+    near.follower._thread.join(DEADLINE_S)
+    assert not near.follower._thread.is_alive()
+    assert asked == []
 
 
 @on_postgresql

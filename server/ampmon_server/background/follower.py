@@ -36,18 +36,18 @@ class BusFollower:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop. Close the bus first, because closing it wakes the thread."""
+        """Wait until the thread ends. Close the bus first, which ends it without another query."""
         self._stopping.set()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
+        while not self._bus.closed:
             if self._bus.wait_for_listeners(_IDLE_S):
                 self._follow()
 
     def _follow(self) -> None:
         asked = time.time()
-        while self._bus.wait_for_listeners(0) and not self._stopping.is_set():
+        while self._bus.wait_for_listeners(0) and not self._bus.closed:
             began = time.time()
             if self._deliver(since=round((asked - OVERLAP_S) * 1e6)):
                 asked = began
