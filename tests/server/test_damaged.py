@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -24,8 +25,6 @@ from ampmon_server.queries.distance import loss_of
 from ampmon_server.settings import Settings
 from ampmon_server.store import ANYONE, Edit, Receipt, Sender, Store, Unreadable, Unusable
 from ampmon_server.store.engine import engine
-from ampmon_server.store.engine.errors import Damaged
-from ampmon_server.store.engine.rows import checked
 from ampmon_server.store.schema.tables import runs
 from batches import Trainer
 from typed import typed
@@ -354,11 +353,29 @@ def test_a_value_of_another_type_hides_no_other_run(
     assert (listed[str(BEFORE)]["name"], listed[str(BEFORE)]["updates"]) == ("run", 30)
 
 
-def test_a_value_that_is_missing_is_damage() -> None:
-    """A null is damage in a column that allows none, and a valid value in others."""
-    assert checked((runs.c.updates, runs.c.last_step), (3, None)) == (3, None)
-    with pytest.raises(Damaged):
-        checked((runs.c.updates, runs.c.last_step), (None, 3))
+@pytest.mark.parametrize("column", ["updates", "project"])
+def test_a_null_hides_no_other_run(settings: Settings, store: Store, column: str) -> None:
+    """A null in a column that allows none is damage, as another type is."""
+    for run_id in (HIT, BEFORE):
+        trainer = Trainer(run_id)
+        store.ingest(trainer.batch(trainer.updates(30)))
+    store.close()
+    path = settings.data_directory / "server" / "ampmon.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        (before,) = connection.execute(
+            "SELECT sql FROM sqlite_master WHERE name = 'runs'"
+        ).fetchone()
+        lax = re.sub(rf"(\b{column} .*?)NOT NULL", r"\1", before, count=1)
+        for sql in (lax, before):
+            connection.execute("PRAGMA writable_schema = ON")
+            connection.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'runs'", [sql])
+            connection.execute("PRAGMA writable_schema = RESET")  # reads the schema again
+            if sql == lax:
+                connection.execute(f"UPDATE runs SET {column} = NULL WHERE run_id = ?", [HIT.bytes])
+    with closing(Store.open(settings)) as opened:
+        listed = {UUID(each.run_id): each.name for each in opened.runs().rows}
+        assert listed == {HIT: "Unreadable; `ampmon db verify` says where", BEFORE: "run"}
+        assert opened.groups().projects == {"default": 2 - (column == "project")}
 
 
 def test_a_damaged_run_keeps_no_other_from_being_stored(store: Store) -> None:

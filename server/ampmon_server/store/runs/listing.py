@@ -189,7 +189,7 @@ def read_groups(
     )
     named: dict[str, int] = {}
     for project, runs_in in projects:
-        with suppress(UnicodeDecodeError):
+        with suppress(UnicodeDecodeError, AttributeError):  # not UTF-8, or null
             named[project if isinstance(project, str) else project.decode()] = runs_in
     tags: Counter[str] = Counter()
     for together, runs_with in tagged:
