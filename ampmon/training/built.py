@@ -110,7 +110,10 @@ def names() -> dict[int, str]:
 
 def models() -> list[tuple[str, Any]]:
     """Return the models of this process, each with the prefix of its names. See `names`."""
-    found = _models(list(startup().built.values()))
+    seen = startup()
+    # Not `values`, which fails while another thread builds modules.
+    references = seen.built.valuerefs() if seen.sees_modules else ()
+    found = _models([module for each in references if (module := each()) is not None])
     trained = [model for model in found if model.training] or found
     counts: Counter[str] = Counter()
     named = []

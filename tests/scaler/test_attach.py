@@ -116,6 +116,34 @@ def test_copies_that_are_gone_take_no_room(data_directory: Path) -> None:
     assert [each.name for each in parameters][:2] == ["body.weight", "body.bias"]
 
 
+BUSY = """
+import sys, threading, torch
+from ampmon.training import built
+
+built.see_modules()
+many = [torch.nn.Sequential(torch.nn.Identity()) for _ in range(2000)]
+net = torch.nn.Sequential(torch.nn.Linear(1, 1), *many)
+sys.setswitchinterval(1e-5)
+done = threading.Event()
+
+def build():
+    while not done.is_set():
+        torch.nn.Linear(1, 1)
+
+thread = threading.Thread(target=build)
+thread.start()
+try:
+    print(all(built.models() for _ in range(100)))
+finally:
+    done.set()
+"""
+
+
+def test_names_are_found_while_another_thread_builds_modules() -> None:
+    """T10: a thread that builds modules meanwhile, as one that loads a checkpoint, takes no names away."""
+    assert scripts.run("-c", BUSY).stdout == "True\n"
+
+
 def test_the_model_knows_names_best(data_directory: Path) -> None:
     """T10: names of the given model take precedence over the optimizer's."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 3))
