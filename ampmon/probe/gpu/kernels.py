@@ -83,11 +83,12 @@ class Cache:
         """Return statistics of every element, packed as by `eager.launch`: int64 [n, WIDTH], on the device.
 
         Gradients are fp32, fp16, bf16 or fp64 in any layout. Those with gaps are copied. ``ready`` is called when all
-        is prepared, before the work on gradients is enqueued. Counts and amax are exact. The sum of squares adds the
-        elements' fp64 squares. The order of addition varies, and so do the last bits.
+        is prepared, before the launch. Counts and amax are exact. The sum of squares adds the elements' fp64 squares.
+        The order of addition varies, and so do the last bits.
         """
         _prepare(gradients)
-        return self._measure(gradients, MEASURED, None, None, ready)
+        whole = [each if has_no_gaps(each) else each.contiguous() for each in gradients]
+        return self._measure(whole, MEASURED, None, None, ready)
 
     def unscale(
         self,
@@ -103,6 +104,7 @@ class Cache:
         leaves them, except NaN payloads: a NaN stays NaN, with any bits.
         """
         _prepare(gradients)
+        _refuse_gaps(gradients)
         return self._measure(gradients, UNSCALED, found_inf, inv_scale, ready)
 
     def counter(self, gradients: Sequence[torch.Tensor]) -> Counter:
@@ -111,6 +113,7 @@ class Cache:
         No gradient may have gaps.
         """
         _prepare(gradients)
+        _refuse_gaps(gradients)
         return Counter(self._table(gradients, MEASURED), gradients[0], len(gradients))
 
     def _measure(
@@ -123,10 +126,8 @@ class Cache:
     ) -> torch.Tensor:
         device = gradients[0].device
         into = torch.zeros((len(gradients), WIDTH), dtype=torch.int64, device=device)
-        unscale = inv_scale is not None
-        if not unscale:
-            gradients = [each if has_no_gaps(each) else each.contiguous() for each in gradients]
         table = self._table(gradients, dtypes)
+        unscale = inv_scale is not None
         if unscale and not table.distinct:
             raise Unsupported("gradients share memory, so an element would be unscaled twice")
         ready()
@@ -136,9 +137,12 @@ class Cache:
     def _table(self, gradients: Sequence[torch.Tensor], dtypes: frozenset[torch.dtype]) -> Table:
         if gradients[0].dtype not in dtypes:
             raise Unsupported(f"gradients of {gradients[0].dtype}")
-        if not all(map(has_no_gaps, gradients)):
-            raise Unsupported("the elements of a gradient do not fill their memory")
         return self._tables.of(gradients)
+
+
+def _refuse_gaps(gradients: Sequence[torch.Tensor]) -> None:
+    if not all(map(has_no_gaps, gradients)):
+        raise Unsupported("the elements of a gradient do not fill their memory")
 
 
 def _prepare(gradients: Sequence[torch.Tensor]) -> None:
