@@ -76,8 +76,10 @@ class _SeenOptimizer:
     """Ids of its parameters when it was first seen."""
     waiting: int = 0
     """Consecutive updates for which it was unscaled but not stepped. A falling scale, as after overflows, ends them."""
-    moves: set[bool] = field(default_factory=set)
-    """Whether its weights changed in such updates. Both: the loop steps it, and leaves out steps after overflows."""
+    moves: int = 0
+    """The number of these in which its weights changed."""
+    rested: bool = False
+    """Whether they ever did not. A loop that steps it by itself leaves out steps after overflows."""
     version: int = 0
     """`version_of` it at the last update."""
     scale: float = 0.0
@@ -323,13 +325,18 @@ class Linter:
             if (optimizer := seen.optimizer()) is None:
                 continue
             before, seen.version = seen.version, version_of(optimizer)
-            waits = seen.unscaled and key not in steps
-            seen.moves |= {seen.version != before} if waits else set()
-            seen.waiting = seen.waiting + 1 if waits and self.scale >= seen.scale else 0
+            waits, moves = seen.unscaled and key not in steps, seen.version != before
+            seen.rested |= waits and not moves
+            if waits and self.scale >= seen.scale:
+                seen.waiting, seen.moves = seen.waiting + 1, seen.moves + moves
+            else:
+                seen.waiting = seen.moves = 0
             seen.scale, seen.unscaled = self.scale, False
-            if seen.waiting == WAITING and len(seen.moves) == 1:
+            # Other code writes into weights too, as when a checkpoint is loaded.
+            steps_alone = seen.moves > WAITING // 2
+            if seen.waiting == WAITING and not (steps_alone and seen.rested):
                 name = self._names.name(optimizer)
-                did = "has stepped without the scaler" if True in seen.moves else "has not stepped"
+                did = "has stepped without the scaler" if steps_alone else "has not stepped"
                 self._reporter.say("unstepped", optimizer=name, did=did, count=WAITING)
 
     def _step_early(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:

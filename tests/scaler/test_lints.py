@@ -338,6 +338,22 @@ def test_an_optimizer_that_the_loop_steps_itself(data_directory: Path, *, checks
     assert titles == ([] if checks else [expected])
 
 
+def test_a_missing_step_shows_although_weights_are_loaded(data_directory: Path) -> None:
+    """A loop that never steps the optimizer gets a lint, whatever else writes into its weights now and then."""
+    loop = Loop()
+    for update in range(12):
+        loop.backward()
+        loop.scaler.unscale_(loop.optimizer)
+        loop.scaler.update()
+        loop.optimizer.zero_grad()
+        if update % 3 == 0:
+            loop.model.load_state_dict(loop.model.state_dict())
+    (lint,) = lints_of(data_directory).values()
+    assert lint.detail["title"] == (
+        "SGD has not stepped in 8 updates, although its gradients were unscaled"
+    )
+
+
 def test_unscale_at_each_micro_batch(data_directory: Path) -> None:
     """The second `unscale_` of a batch raises torch's error, and a lint gives the reason."""
     loop = Loop()
