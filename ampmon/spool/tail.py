@@ -171,6 +171,7 @@ class SpoolTail:
                 self._make_directory()
             self._file = self._new_segment(number)
         except OSError as error:
+            self._rotate_at = 0
             if self._gone:
                 raise
             signals.let_through(error)

@@ -109,6 +109,25 @@ def test_a_segment_that_cannot_begin_is_not_tried_at_every_frame(tmp_path: Path)
     attempt.spool.close()
 
 
+def test_a_removed_spool_that_cannot_be_recreated_yet(tmp_path: Path) -> None:
+    """Until a removed spool is recreated, each frame tries that and raises, so none goes into a removed file."""
+    attempt = Attempt(tmp_path)
+    path = attempt_directory(tmp_path, later := uuid7())
+    tail = SpoolTail(path, later, Destination.of(attempt.options), 64_000)
+    layout.segment_path(path, 0).unlink()
+    tail.look()
+    blocked = layout.segment_path(path, 1)
+    blocked.mkdir()  # no file can take its name
+    for _ in range(2):
+        with pytest.raises(OSError, match="irectory"):
+            tail.write(b"refused")
+    blocked.rmdir()
+    tail.write(b"kept")
+    tail.close()
+    assert read_on(SpoolReader(path, Position(1, 0)))[0] == [b"kept"]
+    attempt.spool.close()
+
+
 def test_names_are_synced_with_what_they_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
