@@ -18,9 +18,11 @@ from ampmon import wire
 from ampmon.lints.losses import Losses, computes_in, scaled_before
 from ampmon.lints.optimizers import (
     FROZEN_AFTER,
+    WAITING,
     Beginning,
     Rates,
     Schedule,
+    Waiting,
     beginning,
     begins_with_leftovers,
     constructor_of,
@@ -28,7 +30,6 @@ from ampmon.lints.optimizers import (
     look,
     made_anew,
     parameters_of,
-    version_of,
     why_no_gradients,
 )
 from ampmon.lints.passes import GradientWatcher, watchable
@@ -46,8 +47,6 @@ LOADED = (
     "too. If loading the optimizer runs this step, load the scaler last."
 )
 UNSCALED = "Gradients that were made without `scale()` must not be divided by the scale."
-WAITING = 8
-"""A loop may leave out a step with large gradients, but not this many in a row."""
 
 
 def harmless(
@@ -74,16 +73,7 @@ class _SeenOptimizer:
     """Ids of other optimizers that hold some of the same parameters, with the names of these."""
     held: list[int]
     """Ids of its parameters when it was first seen."""
-    waiting: int = 0
-    """Consecutive updates for which it was unscaled but not stepped. A falling scale, as after overflows, ends them."""
-    moves: int = 0
-    """The number of these in which its weights changed."""
-    rested: bool = False
-    """Whether they ever did not. A loop that steps it by itself leaves out steps after overflows."""
-    version: int = 0
-    """`version_of` it at the last update."""
-    scale: float = 0.0
-    """The newest scale known at the last update."""
+    waiting: Waiting
     unscaled: bool = False
     rates: Rates = field(default_factory=Rates)
     named: bool = False
@@ -324,19 +314,9 @@ class Linter:
         for key, seen in self._seen.items():
             if (optimizer := seen.optimizer()) is None:
                 continue
-            before, seen.version = seen.version, version_of(optimizer)
-            waits, moves = seen.unscaled and key not in steps, seen.version != before
-            seen.rested |= waits and not moves
-            if waits and self.scale >= seen.scale:
-                seen.waiting, seen.moves = seen.waiting + 1, seen.moves + moves
-            else:
-                seen.waiting = seen.moves = 0
-            seen.scale, seen.unscaled = self.scale, False
-            # Other code writes into weights too, as when a checkpoint is loaded.
-            steps_alone = seen.moves > WAITING // 2
-            if seen.waiting == WAITING and not (steps_alone and seen.rested):
+            waits, seen.unscaled = seen.unscaled and key not in steps, False
+            if did := seen.waiting.updated(optimizer, waits=waits, scale=self.scale):
                 name = self._names.name(optimizer)
-                did = "has stepped without the scaler" if steps_alone else "has not stepped"
                 self._reporter.say("unstepped", optimizer=name, did=did, count=WAITING)
 
     def _step_early(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:
@@ -376,8 +356,8 @@ class Linter:
             watcher = GradientWatcher(
                 optimizer, parameter, self._losses, self._reporter, self._report, sure=self.early
             )
-        held, version = list(map(id, parameters)), version_of(optimizer)
-        return _SeenOptimizer(weakref.ref(optimizer), watcher, shares, held, version=version)
+        held, waiting = list(map(id, parameters)), Waiting(optimizer)
+        return _SeenOptimizer(weakref.ref(optimizer), watcher, shares, held, waiting)
 
     def _report_fp16(self, parameters: Iterable[torch.Tensor]) -> None:
         fp16 = [

@@ -25,7 +25,7 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def version_of(optimizer: torch.optim.Optimizer) -> int:
+def _version_of(optimizer: torch.optim.Optimizer) -> int:
     """A number that grows with each write into the optimizer's weights, except through ``.data``."""
     return sum(parameter._version for parameter in parameters_of(optimizer))
 
@@ -103,6 +103,41 @@ class Schedule:
             if self._ahead == AHEAD:
                 self._reporter.say("scheduler_on_skip")
         return scheduled
+
+
+WAITING = 8
+"""A loop may leave out a step with large gradients, but not this many in a row."""
+
+
+class Waiting:
+    """Counts consecutive updates for which an optimizer was unscaled but not stepped."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._version = _version_of(optimizer)
+        self._scale = 0.0
+        self._updates = self._moves = 0
+        """These updates, and those among them in which the weights changed."""
+        self._rested = False
+        """Whether the weights ever stayed. A loop that steps by itself leaves out steps after overflows."""
+
+    def updated(self, optimizer: torch.optim.Optimizer, *, waits: bool, scale: float) -> str | None:
+        """Return what it did in the first `WAITING` updates that it ``waits``, if that is wrong.
+
+        ``scale`` is the newest that is known. If it fell, as after overflows, the count starts again.
+        """
+        before, self._version = self._version, _version_of(optimizer)
+        moves = self._version != before
+        self._rested |= waits and not moves
+        goes_on = waits and scale >= self._scale
+        self._updates = self._updates + 1 if goes_on else 0
+        self._moves = self._moves + moves if goes_on else 0
+        self._scale = scale
+        if self._updates != WAITING:
+            return None
+        # Other code writes into weights too, as when a checkpoint is loaded.
+        if self._moves <= WAITING // 2:
+            return "has not stepped"
+        return None if self._rested else "has stepped without the scaler"
 
 
 State = tuple[object, ...]
