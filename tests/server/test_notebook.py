@@ -147,7 +147,7 @@ def test_a_cell_has_words_and_charts_where_no_frame_may_be(posted: PostedRun) ->
         cell = ampmon.show("a <b>run</b>", data_dir=server.directory)
         assert repr(cell).startswith("a <b>run</b>  tests, running, 40 steps\n")
         assert "\nloss scale, 2^7 to 2^16, and skipped steps\n" in repr(cell)
-        assert "warning: " in repr(cell)
+        assert "notice: " in repr(cell)
         assert "    scaler = " in repr(cell)
         assert words in repr(cell)
         titles = [each.layout.title.text for each in cell.charts]

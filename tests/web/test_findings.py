@@ -103,8 +103,8 @@ def test_a_reader_has_the_gradient_error_measured(reader: Reader) -> None:
     """A click beside an underflow finding requests a measurement, and the finding then shows a layer's error."""
     trainer = Trainer()
     histogram = np.zeros((2, BINS), np.int64)
-    histogram[:, np.array([-16, -5]) - EXPONENT_MIN] = 40
-    lost = counted(histogram, amax=2.0**-5).to_wire()
+    histogram[:, np.array([-16, -13]) - EXPONENT_MIN] = 40
+    lost = counted(histogram, amax=2.0**-13, sum_squares=40 * 4.0**-13).to_wire()
     updates = [trainer.update(gradients=lost) for _ in range(60)]
     post(reader.server, trainer.batch([trainer.event("measurable", stream="scaler"), *updates]))
     reader.open(f"#/runs/{trainer.run_id}")
