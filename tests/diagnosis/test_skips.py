@@ -171,6 +171,40 @@ def test_nan_of_a_finite_loss_that_nothing_enlarges_is_no_overflow():
     assert "activations=1" in finding.fix
 
 
+@pytest.mark.parametrize(
+    ("origin", "loss", "why"),
+    [
+        ("backward", "finite", "due to NaN from the backward pass"),
+        (None, "finite", "due to NaN from the backward pass"),
+        (None, "not_finite", "because the loss was not finite"),
+    ],
+)
+def test_nan_that_kills_the_scale_is_named_before_the_dead_scale(origin, loss, why):
+    """Later skips do not count: a loss is NaN after finite gradients at a dead scale have destroyed the weights."""
+    run = trained(lambda step, scale: step >= 20 and step != 170, 400, cause="nan")
+    killing = [
+        replace(row, loss=loss, origin=origin, scale=2.0 ** (36 - row.step))
+        for row in run.skips
+        if row.step < 170
+    ]
+    later = [replace(row, loss="not_finite") for row in run.skips if row.step > 170]
+    first, *others = found(replace(run, skips=(*later, *killing)))
+    assert (first.rule, first.severity, first.stop) == ("nan_not_overflow", "critical", True)
+    assert first.title.startswith(f"150 steps were skipped {why} (steps 20 – 169)")
+    assert first.explanation.startswith("The scale has been dead since step 163")
+    assert "dead_scale" not in {each.rule for each in others}
+
+
+def test_the_number_of_skips_whose_loss_was_not_finite_is_told():
+    """If other skips are due to NaN of another origin, the title counts only those of the cause that it names."""
+    run = trained(_spikes(100), 600, cause="nan", policy=NEVER)
+    rows = [replace(row, loss="not_finite" if row.step > 200 else None) for row in run.skips]
+    (finding,) = found(replace(run, skips=tuple(rows)))
+    assert finding.title.startswith(
+        "5 steps were skipped for inf or NaN, 3 of them because the loss was not finite (steps"
+    )
+
+
 @pytest.mark.parametrize("cause", ["inf", "nan", "unknown"])
 @pytest.mark.parametrize(
     ("origin", "why", "fix"),

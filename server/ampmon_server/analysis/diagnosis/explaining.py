@@ -75,10 +75,12 @@ CONSEQUENCES = frozenset({"dead_scale", "collapse_forecast", "diverged"})
 """Rules whose findings are more than symptoms. The explanation of their cause begins with their titles."""
 
 BEGAN = "began"
-"""Evidence key of a dead scale: where most of the skips that killed it began, such as "forward" or "input"."""
+"""Evidence key of a dead scale: where most of the skips that killed it began, such as "forward", or `NAN`."""
+NAN = "nan"
+"""Skips that no scale prevents, in the backward pass or of unknown origin."""
 _KILLING: Mapping[str, Sequence[str]] = {
     "forward_overflow": ("forward",),
-    "nan_not_overflow": ("input", "loss"),
+    "nan_not_overflow": ("input", "loss", NAN),
 }
 """Causes of a dead scale, and where the skips of each begin."""
 

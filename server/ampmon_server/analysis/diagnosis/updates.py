@@ -36,11 +36,12 @@ ALIKE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """Skipped updates in a row. ``after`` is the scale that the last of them left."""
+    """Skipped updates in a row. ``before`` is the scale of the first, and ``after`` the one that the last left."""
 
     first: int
     last: int
     updates: int
+    before: float
     after: float
     ongoing: bool
 
@@ -59,6 +60,7 @@ def streaks(cells: Cells) -> list[Streak]:
             first=int(cells["first"][start]),
             last=int(cells["last"][end - 1]),
             updates=int(cells["n"][start:end].sum()),
+            before=float(cells["scale_first"][start]),
             after=float(cells["after_last"][end - 1]),
             ongoing=end == len(cells),
         )

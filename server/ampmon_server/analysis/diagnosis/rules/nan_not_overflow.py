@@ -13,13 +13,13 @@ from ampmon_server.analysis.diagnosis.outliers import loss_at
 from ampmon_server.analysis.diagnosis.rules.each import fitted
 from ampmon_server.analysis.diagnosis.rules.fixes import LOOK
 from ampmon_server.analysis.diagnosis.underflow import UNUSUAL
-from ampmon_server.analysis.diagnosis.updates import Streak, streaks, whole_skips
+from ampmon_server.analysis.diagnosis.updates import Streak, is_alive, streaks, whole_skips
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.scalars import not_finite
 from ampmon_server.model.case import LOST, Case, ScalerCase
 from ampmon_server.model.series import Ints
 from ampmon_server.model.thresholds import Thresholds
-from ampmon_server.model.words import plural, steps
+from ampmon_server.model.words import count, plural, steps
 
 
 UNKNOWN = (
@@ -84,7 +84,7 @@ def _finding(
         severity="critical" if bad else "warning",
         title=f"{plural(skipped, 'step was', 'steps were')} skipped {what} ({steps(first, last)}): "
         "changing the loss scale won't help",
-        explanation=why + HALVES.format(logged=_logged(case)),
+        explanation=why + HALVES.format(logged=_logged(case, last)),
         fix=fix,
         first_step=first,
         last_step=last,
@@ -95,20 +95,27 @@ def _finding(
 
 
 def _cause(scaler: ScalerCase, found: Sequence[Streak]) -> tuple[str, str, str]:
-    """The reason for most of the skips, its explanation and its fix."""
+    """The reason for most of the skips, with their number if it is not that of all, its explanation and its fix."""
     inside = [
         each
         for each in skipped_updates(scaler)
         if any(streak.first <= each.step <= streak.last for streak in found)
     ]
     lost = [each for each in inside if each.loss == LOST]
-    if 2 * len(lost) <= len(inside):
-        if any(each.loss for each in inside):
-            return "due to NaN from the backward pass", BACKWARD, LOOK
-        return "due to NaN", UNKNOWN, f"{DATA}\n{LOOK}"
-    origins = Counter(each.origin for each in lost if each.origin in _SEEN)
-    seen = origins.most_common(1)[0][0] if origins else ""
-    return _SEEN.get(seen, ("because the loss was not finite", NOT_FINITE, f"{DATA}\n{WATCH}"))
+    if 2 * len(lost) > len(inside):
+        most = lost
+        origins = Counter(each.origin for each in lost if each.origin in _SEEN)
+        seen = origins.most_common(1)[0][0] if origins else ""
+        what, why, fix = _SEEN.get(
+            seen, ("because the loss was not finite", NOT_FINITE, f"{DATA}\n{WATCH}")
+        )
+    else:
+        most = [each for each in inside if each.loss != LOST]
+        what, why, fix = "due to NaN", UNKNOWN, f"{DATA}\n{LOOK}"
+        if any(each.loss for each in most):
+            what, why, fix = "due to NaN from the backward pass", BACKWARD, LOOK
+    some = f"for inf or NaN, {count(len(most))} of them " if len(most) < len(inside) else ""
+    return some + what, why, fix
 
 
 _SEEN = {
@@ -149,7 +156,9 @@ def _without_inf(scaler: ScalerCase, logged: Mapping[str, Cells]) -> list[Streak
         elif not _is_try(cells, streak.first):
             inf.append(streak)
     doubtful = len(inf) > len(nan) and len(inf) >= FEW
-    return lost if doubtful else sorted([*lost, *nan], key=lambda streak: streak.first)
+    every = lost if doubtful else sorted([*lost, *nan], key=lambda streak: streak.first)
+    # Later skips may come from weights that a dead scale destroyed.
+    return [streak for streak in every if is_alive(streak.before)] or every
 
 
 def _ordinary(scaler: ScalerCase, logged: Mapping[str, Cells]) -> frozenset[int]:
@@ -199,10 +208,10 @@ def _before(cells: Cells, step: int) -> tuple[Cells, Ints]:
     return before, np.flatnonzero(scale[1:] > scale[:-1])
 
 
-def _logged(case: Case) -> str:
-    """A sentence on a logged loss that was not finite, if there is one."""
+def _logged(case: Case, last: int) -> str:
+    """A sentence on a logged loss that was not finite up to step ``last``, if there is one."""
     for name, cells in case.logged.items():
-        lost = int(not_finite(cells).sum())
+        lost = int(not_finite(cells)[cells["first"] <= last].sum())
         if "loss" in name.lower() and lost:
             return LOGGED.format(name=name, times=plural(lost, "time"))
     return ""

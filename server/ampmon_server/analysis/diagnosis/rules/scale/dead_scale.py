@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.explaining import BEGAN
+from ampmon_server.analysis.diagnosis.explaining import BEGAN, NAN
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.updates import (
@@ -81,7 +81,8 @@ def _began(scaler: ScalerCase, died: int) -> dict[str, str]:
     If they were at none of them, the earlier skips with a loss that was not finite tell.
     """
     start = int(scaler.recent["first"][0])
-    if start > died:  # the fall is older than the newest updates
+    is_older = start > died  # than the newest updates
+    if is_older:
         died = int(scaler.recent["last"][-1])
     falls = [each.first for each in streaks(scaler.recent) if each.first <= died <= each.last]
     start = max(start, *falls) if falls else died
@@ -90,7 +91,11 @@ def _began(scaler: ScalerCase, died: int) -> dict[str, str]:
     if fall and not any(each.origin for each in fall) and all(each.loss == LOST for each in fall):
         fall = [each for each in skips if each.loss == LOST]
     origins = Counter(each.origin for each in fall if each.origin)
-    return {BEGAN: origins.most_common(1)[0][0]} if origins else {}
+    began = origins.most_common(1)[0][0] if origins else None
+    is_beyond = 2 * sum(each.beyond_scale for each in fall) > len(fall)
+    if is_beyond and not is_older and began in (None, "backward"):
+        began = NAN
+    return {BEGAN: began} if began else {}
 
 
 def _lived(scaler: ScalerCase) -> int:
