@@ -237,6 +237,7 @@ def test_underflow_that_costs_no_parameter_its_precision_is_a_notice(norm, sever
     parameters.cells["norm"] = [1.0, norm]
     (finding, _) = found(replace(_tight(0.6), parameters=parameters))
     assert (finding.rule, finding.severity) == ("subnormal", severity)
+    assert ("That of one parameter may be" in finding.explanation) == (norm < 1)
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.48, False), (0.52, True)])

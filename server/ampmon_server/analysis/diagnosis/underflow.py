@@ -53,8 +53,8 @@ class MeasuredUnderflow:
     ``share`` of the elements are subnormal, and ``low`` is the low end of its 95 % interval. ``histogram`` [64] and
     ``zeros`` add the samples up. ``room`` is by how many bits the scale could grow, as far as is known. ``ceiling`` is
     the lowest scale that overflowed, if that leaves less room than the largest gradient seen. ``rounding`` is the error
-    from rounding the gradient to fp16's grid, divided by its norm. ``worst`` is that of the worst parameter, infinite
-    if unknown. ``flushes`` says that nearly all elements other than zeros are subnormal, so that many zeros are flushed
+    from rounding the gradient to fp16's grid, divided by its norm. ``worst`` is that of the worst parameter, None if
+    unknown. ``flushes`` says that nearly all elements other than zeros are subnormal, so that many zeros are flushed
     elements, as far as no change of the scale shows more.
     """
 
@@ -69,7 +69,7 @@ class MeasuredUnderflow:
     room: float
     ceiling: float | None
     rounding: float
-    worst: float
+    worst: float | None
     flushes: bool
 
     def share_at(self, bits: int) -> float:
@@ -96,7 +96,7 @@ class MeasuredUnderflow:
     @property
     def is_harmless(self) -> bool:
         """Whether no parameter's error is larger than without underflow."""
-        return ERRORS[1] * max(self.rounding, self.worst) < FLOOR
+        return self.worst is not None and ERRORS[1] * max(self.rounding, self.worst) < FLOOR
 
     @property
     def error(self) -> tuple[float, float]:
@@ -202,11 +202,11 @@ def _rounding(of: Totals) -> float:
     return ROUNDED * math.sqrt(small) / norm if norm > 0 else 0.0
 
 
-def _worst_rounding(of: ParameterCase, scale: float, since: int) -> float:
+def _worst_rounding(of: ParameterCase, scale: float, since: int) -> float | None:
     """The same of the parameter for which it is the largest, in samples from step ``since`` on."""
     cells = of.cells[of.cells["first"] >= since]
     if not len(cells) or not of.names:
-        return math.inf
+        return None
     share = (cells["subnormal"] + cells["zeros"]) / np.maximum(cells["looked"], 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         rounding = ROUNDED * np.sqrt(share * of.numel) / (cells["norm"] * scale)

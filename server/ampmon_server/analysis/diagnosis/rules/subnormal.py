@@ -9,6 +9,7 @@ from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.fixes import BF16
 from ampmon_server.analysis.diagnosis.underflow import (
     BITS_MAX,
+    ERRORS,
     FLOOR,
     MeasuredUnderflow,
     bits_to_cure,
@@ -27,7 +28,8 @@ EXPLANATION = (
     "only a sign: most precision is lost earlier in the backward pass, where it cannot be counted. {cost}"
 )
 COSTS = "Estimated relative gradient error: {low} to {high}. Rounding to fp16 alone causes 0.06 %."
-HARMLESS = "The estimated gradient error is no larger than that of rounding to fp16."
+HARMLESS = "The estimated error of the whole gradient is no larger than that of rounding to fp16."
+ONE = " That of one parameter may be {high}."
 HIGHER = (
     "scaler = ampmon.GradScaler(init_scale={init_scale})  "
     "# {share} would be subnormal, not counting values that are 0 now\n"
@@ -79,7 +81,9 @@ def cost(seen: MeasuredUnderflow) -> str:
     """Return a sentence on what the underflow does to the gradient."""
     low, high = seen.error
     if high < FLOOR:
-        return HARMLESS
+        if seen.is_harmless or seen.worst is None:
+            return HARMLESS
+        return HARMLESS + ONE.format(high=percent(min(ERRORS[1] * seen.worst, 1.0)))
     return COSTS.format(low=percent(low), high=percent(high))
 
 
