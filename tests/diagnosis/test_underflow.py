@@ -228,14 +228,18 @@ def test_the_cost_grows_with_the_underflow():
 
 
 @pytest.mark.parametrize(
-    ("norm", "severity"), [(1.0, "notice"), (1e-9, "critical"), (0, "critical")]
+    ("share", "norm", "severity"),
+    [(0.6, 1.0, "notice"), (0.6, 1e-9, "critical"), (0.6, 0, "critical"), (0.98, 1.0, "critical")],
 )
-def test_underflow_that_costs_no_parameter_its_precision_is_a_notice(norm, severity):
-    """A gradient of many tiny values beside large ones loses nothing, unless one parameter has only tiny ones."""
-    parameters = parameters_of({"a.weight": 0.6, "b.weight": 0.6})
+def test_underflow_that_costs_no_parameter_its_precision_is_a_notice(share, norm, severity):
+    """A gradient of many tiny values beside large ones loses nothing.
+
+    It does if one parameter has only tiny ones, or if so many are tiny that the scale flushes others.
+    """
+    parameters = parameters_of({"a.weight": share, "b.weight": share})
     parameters.cells["first"] += STEPS[0]
     parameters.cells["norm"] = [1.0, norm]
-    (finding, _) = found(replace(_tight(0.6), parameters=parameters))
+    finding, *_ = found(replace(_tight(share), parameters=parameters))
     assert (finding.rule, finding.severity) == ("subnormal", severity)
     assert ("That of one parameter may be" in finding.explanation) == (norm < 1)
 

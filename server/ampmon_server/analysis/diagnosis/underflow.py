@@ -82,10 +82,11 @@ class MeasuredUnderflow:
         return self.zeros / max(int(self.histogram.sum()) + self.zeros, 1)
 
     def severity(self, levels: Levels) -> Severity | None:
-        """The severity of the share. If that has none, a warning if the scale ``flushes``. A notice if harmless."""
+        """The severity of the share: a notice if harmless. If the scale ``flushes``, at least a warning."""
         found = levels.severity(self.low)
-        if found is None and self.flushes and levels.warning:
-            found = "warning"
+        if self.flushes:
+            # Large elements may hide flushed ones in an error, and Adam gives each element a step of its own.
+            return found or ("warning" if levels.warning else None)
         return found and ("notice" if self.is_harmless else found)
 
     def is_cured_by(self, bits: int, thresholds: Thresholds) -> bool:
