@@ -279,7 +279,8 @@ def test_targets_that_cannot_be_listed_are_an_error(tmp_path: Path) -> None:
         code, _, err = typed("alerts", "list", *where)
     finally:
         server.close()
-    assert (code, "ampmon alerts: " in err) == (2, True)
+    assert code == 2
+    assert "ampmon alerts: " in err
 
 
 @pytest.mark.parametrize(

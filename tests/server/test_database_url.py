@@ -159,5 +159,6 @@ def test_a_command_on_a_missing_database_creates_none(command: str, tmp_path: Pa
     """In a mistyped data directory, or without --database-url, a command says that there is no database."""
     code, _, err = typed("db", *command.split(), "--data-dir", tmp_path / "typo")
 
-    assert (code, "There is no database at" in err) == (2, True)
+    assert code == 2
+    assert "There is no database at" in err
     assert not (tmp_path / "typo").exists()

@@ -129,7 +129,8 @@ def test_a_server_elsewhere_is_shown_one_token_and_no_other(
     assert token("list", *there, directory=mine)[0] == 0
     monkeypatch.setenv("AMPMON_TOKEN", wrong.read_text())
     code, _, said = token("list", *there, directory=mine)
-    assert (code, "does not accept this token" in said) == (2, True)
+    assert code == 2
+    assert "does not accept this token" in said
     assert main(["health", *there, "--data-dir", str(mine)]) == 1
     assert main(["alerts", "list", *there, "--data-dir", str(mine)]) == 2
     shutil.copytree(other.directory / "server", mine / "server")
