@@ -154,11 +154,13 @@ def test_an_upgrade_that_cannot_be_says_why(settings: Settings) -> None:
     assert typed(*upgrade).code == 0
 
 
-@pytest.mark.parametrize("command", ["upgrade", "prune --yes --rewrite"])
+@pytest.mark.parametrize("command", ["upgrade", "verify", "prune", "prune --yes --rewrite"])
 def test_a_command_on_a_missing_database_creates_none(command: str, tmp_path: Path) -> None:
-    """In a mistyped data directory, or without --database-url, a command says that there is no database."""
-    code, _, err = typed("db", *command.split(), "--data-dir", tmp_path / "typo")
+    """In a mistyped data directory, or without --database-url, a command says in a line that there is no database."""
+    name, *flags = command.split()
+    code, _, err = typed("db", name, *flags, "--data-dir", tmp_path / "typo")
 
+    (line,) = err.splitlines()
     assert code == 2
-    assert "There is no database at" in err
+    assert line.startswith(f"ampmon db {name}: There is no database at")
     assert not (tmp_path / "typo").exists()

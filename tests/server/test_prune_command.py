@@ -172,15 +172,6 @@ def test_a_file_is_not_rewritten_beside_a_server_or_without_room(
     assert "which has 0 MB" in err
 
 
-def test_what_cannot_be_is_refused_in_a_line(settings: Settings, prune: Prune) -> None:
-    """A missing database gives one line and exit code 2."""
-    shutil.rmtree(settings.server_directory)
-    code, _, err = prune()
-    (refused,) = err.splitlines()
-    assert code == 2
-    assert refused.startswith("ampmon db prune: ")
-
-
 @pytest.mark.parametrize(
     "words",
     [

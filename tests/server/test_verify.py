@@ -348,14 +348,6 @@ def test_a_broken_file_is_found(copied: Path, verify: Say) -> None:
     assert all("restore a copy" in line for line in found)
 
 
-def test_there_must_be_a_database(tmp_path: Path) -> None:
-    """Without a database, the command fails with a message and makes none."""
-    code, _, err = typed("db", "verify", "--data-dir", tmp_path / "nowhere")
-    assert code == 2
-    assert "There is no database" in err
-    assert not (tmp_path / "nowhere").exists()
-
-
 def test_repair_needs_the_file_alone(run_id: UUID, store: Store, settings: Settings) -> None:
     """--repair is refused while a server has the SQLite file open."""
     code, _, err = typed("db", "verify", "--repair", "--data-dir", settings.data_directory)
