@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +34,24 @@ class Statement:
 
 
 @contextmanager
+def listening(note: Callable[..., None], engine: Engine | type[Engine] = Engine) -> Iterator[None]:
+    """Call ``note`` before each statement of an engine, by default of every engine in this process."""
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+
+
+@contextmanager
+def statements(engine: Engine | type[Engine] = Engine) -> Iterator[list[str]]:
+    """The text of each statement that an engine executes meanwhile, by default every engine in this process."""
+    executed: list[str] = []
+    with listening(lambda *happening: executed.append(happening[2]), engine):
+        yield executed
+
+
+@contextmanager
 def logged() -> Iterator[list[Statement]]:
     """Each statement of each server function once, from every engine in this process."""
     seen: dict[tuple[str, str], Statement] = {}
@@ -46,11 +64,8 @@ def logged() -> Iterator[list[Statement]]:
             seen[by, text] = Statement(by, text, parameters[0] if many else parameters)
             executed.append(seen[by, text])
 
-    event.listen(Engine, "before_cursor_execute", note)
-    try:
+    with listening(note):
         yield executed
-    finally:
-        event.remove(Engine, "before_cursor_execute", note)
 
 
 def _caller() -> str:

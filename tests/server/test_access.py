@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from fastapi import FastAPI
-from sqlalchemy import Engine, event, update
+from sqlalchemy import update
 from starlette.testclient import TestClient
 
 from ampmon import wire
@@ -25,6 +25,7 @@ from ampmon_server.store import Judgement, Mute, Sender, Store
 from ampmon_server.store.schema.tables import runs
 from batches import Trainer, now
 from receiver import alerts_to
+from statements import statements
 from waiting import DEADLINE_S
 
 
@@ -397,18 +398,10 @@ def test_a_cookie_says_whose_it_is(tmp_path: Path) -> None:
 
 def asked(client: TestClient, paths: Sequence[str]) -> list[str]:
     """The SELECT statements that some paths cause, without those on tokens."""
-    statements: list[str] = []
-
-    def note(*happening: Any) -> None:
-        statements.append(happening[2])
-
-    event.listen(Engine, "before_cursor_execute", note)
-    try:
+    with statements() as executed:
         for path in paths:
             assert client.get(path).status_code == 200
-    finally:
-        event.remove(Engine, "before_cursor_execute", note)
-    return [each for each in statements if each.startswith("SELECT") and "FROM tokens" not in each]
+    return [each for each in executed if each.startswith("SELECT") and "FROM tokens" not in each]
 
 
 def test_who_sees_every_project_pays_nothing(

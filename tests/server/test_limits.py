@@ -10,11 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from fastapi import FastAPI
-from sqlalchemy import Engine, event
 from starlette.requests import Request
 from starlette.testclient import TestClient
 from starlette.types import Message
@@ -28,6 +26,7 @@ from ampmon_server.http.auth.limits import Limits, Rate, TooManyAttempts
 from ampmon_server.http.logs import LINES_BURST
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
+from statements import statements
 from waiting import DEADLINE_S
 
 
@@ -246,21 +245,13 @@ def test_rejected_tokens_are_cheap(
     secret, _ = tokens.new("ci", "ada", ["read"])
     known = {"Authorization": f"Bearer {secret}"}
     assert stranger.get("/healthz", headers=known).status_code == 200
-    asked: list[str] = []
-
-    def note(*happening: Any) -> None:
-        asked.append(happening[2])
-
-    event.listen(Engine, "before_cursor_execute", note)
-    try:
+    with statements() as executed:
         for number in range(150):
             flood = {"Authorization": f"Bearer ampmon_{number}"}
             assert stranger.get("/healthz", headers=flood).status_code == (
                 401 if number < 10 else 429
             )
         assert stranger.get("/healthz", headers=known).status_code == 200
-    finally:
-        event.remove(Engine, "before_cursor_execute", note)
-    assert len([each for each in asked if "FROM tokens" in each]) == 10 + 1
+    assert len([each for each in executed if "FROM tokens" in each]) == 10 + 1
     lines = [each for each in caplog.records if each.name == "ampmon_server.http.request_log"]
     assert len(lines) == LINES_BURST

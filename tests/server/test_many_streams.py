@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
 import pytest
-from sqlalchemy import Engine, event, select
+from sqlalchemy import select
 
 from ampmon import wire
 from ampmon.wire.decoding import decode_batch
@@ -23,7 +22,7 @@ from ampmon_server.store.pages.windows import WHOLE
 from ampmon_server.store.schema.tables import runs
 from ampmon_server.store.streams.scalers import scalers_of
 from batches import Trainer
-from statements import OF_RUNS, logged
+from statements import OF_RUNS, logged, statements
 
 
 def headers(trainer: Trainer, count: int, *, first: int = 0) -> tuple[wire.Header, ...]:
@@ -33,19 +32,6 @@ def headers(trainer: Trainer, count: int, *, first: int = 0) -> tuple[wire.Heade
         for each in range(count)
     )
     return (trainer.attempt, *streams)
-
-
-@contextmanager
-def statements(database: Engine) -> Iterator[list[str]]:
-    """The SQL statements executed meanwhile."""
-    executed: list[str] = []
-
-    def note(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
-        executed.append(statement)
-
-    event.listen(database, "before_cursor_execute", note)
-    yield executed
-    event.remove(database, "before_cursor_execute", note)
 
 
 @pytest.mark.engines

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import text
 
 from ampmon.testing import ManualClock
 from ampmon.transport.proof import id_of
@@ -16,6 +15,7 @@ from ampmon_server.http.auth.limits import Rate, TooManyAttempts
 from ampmon_server.http.auth.tokens import KNOWN_MAX, KNOWN_S, NOTED_US, PREFIX, Tokens
 from ampmon_server.store import NameTaken, NotFound, Sender, Store, Token, Wanted
 from batches import Trainer
+from statements import statements
 
 
 SCOPES = ("ingest", "read")
@@ -115,19 +115,12 @@ def test_a_lookup_is_kept_for_two_seconds(store: Store) -> None:
     clock = ManualClock()
     tokens, others = Tokens(store, monotonic=clock), Tokens(store)
     secret, _ = tokens.new("ci", "ada", SCOPES)
-    asked: list[str] = []
-
-    def note(*happening: Any) -> None:
-        if happening[2].startswith("SELECT"):
-            asked.append(happening[2])
-
-    event.listen(store._engine, "before_cursor_execute", note)
-    for _ in range(100):
-        asyncio.run(tokens.with_secret(secret))
-        asyncio.run(tokens.with_secret(PREFIX + "unknown"))
-        clock.advance(KNOWN_S / 101)
-    assert len(asked) == 2
-    event.remove(store._engine, "before_cursor_execute", note)
+    with statements(store._engine) as executed:
+        for _ in range(100):
+            asyncio.run(tokens.with_secret(secret))
+            asyncio.run(tokens.with_secret(PREFIX + "unknown"))
+            clock.advance(KNOWN_S / 101)
+    assert len([each for each in executed if each.startswith("SELECT")]) == 2
     others.revoke("ci")
     clock.advance(KNOWN_S / 50)
     assert asyncio.run(tokens.with_secret(secret)) is None
