@@ -22,6 +22,7 @@ import tempfile
 import threading
 import types
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -168,9 +169,11 @@ def _fork(orders: socket.socket) -> Any:
     reports: dict[int, int] = {}
 
     def reap(*_: object) -> None:
-        while reports and (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            with os.fdopen(reports.pop(ended[0]), "w") as report:
-                print(os.waitstatus_to_exitcode(ended[1]), file=report)
+        # The next signal may interrupt this call, whose children the inner one has then reaped.
+        with suppress(ChildProcessError):
+            while reports and (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                with os.fdopen(reports.pop(ended[0]), "w") as report:
+                    print(os.waitstatus_to_exitcode(ended[1]), file=report)
 
     signal.signal(signal.SIGCHLD, reap)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
