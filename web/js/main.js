@@ -44,8 +44,8 @@ let page = null;
 /** Kept while another page is open, with its rows and the selected ones. @type {List | null} */
 let list = null;
 let lastTick = Date.now();
-/** Where the reader was at this entry of the history, until when to scroll back there, and how far that went so far. */
-let [place, until, reached] = [0, 0, 0];
+/** Where the reader was at this entry of the history, until when to scroll back there, how far that went, at what height. */
+let [place, until, reached, height] = [0, 0, 0, 0];
 /** What had the focus when another page was opened, until that has its title. @type {Element | null} */
 let left = null;
 /** The addresses, without their views, of the page that is shown and of the one before. */
@@ -158,8 +158,8 @@ function go(hash, typed = false) {
 
 /** Keep the place in the history, once the reader scrolls. */
 function keepPlace() {
-  const most = document.documentElement.scrollHeight - window.innerHeight;
-  const own = window.scrollY === reached || Math.abs(window.scrollY - Math.min(place, most)) < 1;
+  // The browser may keep in view what content that changes its height would move, before the observer reports it.
+  const own = Math.abs(window.scrollY - reached) < 1 || content.offsetHeight !== height;
   if (performance.now() < until && own) return;
   until = 0;
   clearTimeout(scrolled);
@@ -169,7 +169,7 @@ function keepPlace() {
 function scrollToPlace() {
   if (performance.now() >= until) return;
   window.scrollTo(0, place);
-  reached = window.scrollY;
+  [reached, height] = [window.scrollY, content.offsetHeight];
 }
 
 /** Load the chart library early. If that fails, each chart says so. */
