@@ -158,9 +158,9 @@ def test_a_dip_after_an_explosion_is_no_return() -> None:
     step, draws = np.arange(291), np.random.default_rng(0)
     high = np.where(step < 151, 17.0, np.where((step > 156) & (step < 164), 1.8, 2.5))
     values = np.where(step < 146, 1.5 + 1.0 * np.exp(-step / 60), high)
-    told = divergence(cells(values + draws.normal(0, 0.1, 291)))
-    assert told is not None
-    assert told.first == 146
+    seen = divergence(cells(values + draws.normal(0, 0.1, 291)))
+    assert seen is not None
+    assert seen.first == 146
 
 
 def diverged(run: ScalerCase | None, to: float = 2.6, **logged: Cells) -> Finding:

@@ -195,7 +195,7 @@ def test_nan_that_kills_the_scale_is_named_before_the_dead_scale(origin, loss, w
     assert "dead_scale" not in {each.rule for each in others}
 
 
-def test_the_number_of_skips_whose_loss_was_not_finite_is_told():
+def test_the_number_of_skips_whose_loss_was_not_finite_is_given():
     """If other skips are due to NaN of another origin, the title counts only those of the cause that it names."""
     run = trained(_spikes(100), 600, cause="nan", policy=NEVER)
     rows = [replace(row, loss="not_finite" if row.step > 200 else None) for row in run.skips]

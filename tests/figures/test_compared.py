@@ -28,16 +28,19 @@ def runs(*scales: list[float], **keys: Any) -> list[Compared]:
     ]
 
 
+def labels_of(names: list[str]) -> list[str]:
+    """Return the labels of runs with these names, without the isolation of their direction."""
+    source = made.source(made.updates([1.0]))
+    return [Compared(name, 0, source, names=names).label.strip("\u2068\u2069") for name in names]
+
+
 def test_labels_tell_names_that_begin_alike_apart() -> None:
     """Names that would have the same label leave out the words that they all begin with."""
     names = [
         *(f"llama-7b-finetune-lr{each}e-5-adamw-betas0.95" for each in (1, 10, 2)),
         "first run",
     ]
-    labels = [
-        Compared(name, 0, made.source(made.updates([1.0])), names=names).label for name in names
-    ]
-    assert [each.strip("\u2068\u2069") for each in labels] == [
+    assert labels_of(names) == [
         "…lr1e-…s0.95",
         "…lr10e…s0.95",
         "…lr2e-…s0.95",
@@ -55,10 +58,7 @@ def test_labels_of_a_grid_of_settings_differ() -> None:
         "the same long name",
         "the same long name",
     ]
-    labels = [
-        Compared(name, 0, made.source(made.updates([1.0])), names=names).label for name in names
-    ]
-    assert [each.strip("\u2068\u2069") for each in labels] == [
+    assert labels_of(names) == [
         "…3-seed1",
         "…3-seed2",
         "…4-seed1",
