@@ -128,6 +128,28 @@ def test_a_removed_spool_that_cannot_be_recreated_yet(tmp_path: Path) -> None:
     attempt.spool.close()
 
 
+def test_a_script_that_closes_all_descriptors_and_opens_its_own(tmp_path: Path) -> None:
+    """If the script closes the spool's descriptor, frames go to a new segment; a file of the script that has its number
+    is neither closed nor, once looked at, written to."""
+    attempt = Attempt(tmp_path)
+    path = attempt_directory(tmp_path, later := uuid7())
+    tail = SpoolTail(path, later, Destination.of(attempt.options), 64_000)
+    tail.write(b"first")
+    os.close(fd := tail._file.fd)
+    with pytest.raises(OSError, match="descriptor"):
+        tail.write(b"refused")
+    tail.write(b"kept")
+    own = os.open(tmp_path / "own", os.O_CREAT | os.O_WRONLY)
+    os.dup2(own, fd)
+    os.dup2(own, tail._file.fd)
+    tail.look()
+    tail.write(b"kept too")
+    tail.close()
+    assert read_all(path)[0] == [b"first", b"kept", b"kept too"]
+    assert os.fstat(own).st_size == os.fstat(fd).st_size == 0
+    attempt.spool.close()
+
+
 def test_names_are_synced_with_what_they_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
