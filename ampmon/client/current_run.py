@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import builtins
-import contextlib
 import functools
 import itertools
 import multiprocessing
@@ -148,9 +147,13 @@ def greet(run: Recorder) -> None:
     for name, nearest in config.unknown_variables():
         run.warn(name, f"ampmon: {name} is not an ampmon variable; did you mean {nearest}?")
     if not run.options.quiet and sys.stderr is not None:
-        with contextlib.suppress(OSError, ValueError):  # stderr is closed, or its reader is gone
+        try:
             sys.stderr.write(f"ampmon: {_where(run)}\n")
             sys.stderr.flush()
+        except (
+            Exception
+        ) as error:  # it is closed, nobody reads it, or the script's own lacks `flush`
+            signals.let_through(error)
 
 
 def _where(run: Recorder) -> str:

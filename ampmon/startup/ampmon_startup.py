@@ -39,8 +39,8 @@ def say_once(words: str) -> None:
         _said.append(words)
         try:  # noqa: SIM105 - contextlib would have to be imported
             sys.stderr.write(" ".join(f"ampmon: {words}".split()) + "\n")
-        except (OSError, ValueError):
-            pass  # it is closed, or nobody reads it
+        except Exception:
+            pass  # it is closed, nobody reads it, or it is the script's own
 
 
 def _fail(error: Exception) -> None:

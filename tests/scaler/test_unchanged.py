@@ -441,6 +441,23 @@ os._exit(0)
     assert after == f"ampmon: watching this run: http://127.0.0.1:9/#/runs/{run_id}"
 
 
+def test_a_stderr_of_the_script_that_lacks_something_stops_no_training(
+    data_directory: Path,
+) -> None:
+    """A script may write its errors to an object that has no `flush`, and its training is recorded all the same."""
+    program = """
+import ampmon
+class Log:
+    def write(self, text): pass
+sys.stderr = Log()
+train(ampmon.GradScaler("cpu"), Net())
+sys.stderr = sys.__stderr__
+print(0)
+"""
+    ran(program)
+    assert len(recording(data_directory).updates) == 4
+
+
 def test_nothing_is_printed_below_a_warning() -> None:
     """Code to copy at the end of a warning is not followed by a line of ampmon's own source."""
     program = "from ampmon.client.troubles import warn; warn('ampmon: write:\\nscaler.update()')"
