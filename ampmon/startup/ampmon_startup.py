@@ -196,6 +196,8 @@ def _waiting_class(kind: Any) -> type:
     def restored(self: Any) -> None:
         _restored.add(id(self))
 
+    # Else torch.compile would trace ampmon's beginning, if the first call is in a compiled step.
+    begin = sys.modules["torch"]._disable_dynamo(begin)
     members = {name: passing_on(name, begin) for name in ("scale", "unscale_", "step")}
     members["update"] = passing_on("update", lambda _: None)
     members["load_state_dict"] = passing_on("load_state_dict", restored)

@@ -274,6 +274,29 @@ print(0)
     assert len(recorded.updates) == 12
 
 
+def test_a_first_scale_in_a_compiled_step_is_not_compiled(data_directory: Path) -> None:
+    """If `scale()` is first called in a compiled step, torch.compile does not trace what ampmon then begins with."""
+    done = scripts.run(
+        "-c",
+        AUTO
+        + TRAINING
+        + """
+scaler, model = GradScaler("cpu"), Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+@torch.compile(backend="eager")
+def step():
+    scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+for _ in range(3):
+    step()
+""",
+    )
+    assert "does not know how to trace" not in done.stderr
+    assert len(recording(data_directory).updates) == 3
+
+
 def test_methods_held_from_before_the_first_call_are_watched(data_directory: Path) -> None:
     """Methods that were stored before the first call, or replaced by the user, are recorded."""
     ran("""
