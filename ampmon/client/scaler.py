@@ -261,6 +261,8 @@ def _attach_copy(scaler: Any) -> None:
     """Give a copy its monitor in the middle of training. On an error, warn and go on without a monitor."""
     try:
         _attach(scaler, **scaler.__dict__.get(_OPTIONS, {}))
+        if scaler._ampmon_monitor is not None:
+            scaler._ampmon_monitor.begins(fresh=False)
     except Exception as error:
         signals.let_through(error)
         scaler.__dict__[_MONITOR] = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -484,3 +486,16 @@ def test_a_scaler_made_for_each_epoch_is_reported(data_directory: Path, kept: st
             scaler.scale(model(torch.randn(16, 4)).square().mean()).backward()
             finish(scaler, optimizer)
     assert lints_by_scaler(data_directory) == ({} if kept else {"scaler 2": {"scaler_made_anew"}})
+
+
+def test_a_scaler_that_is_pickled_after_each_epoch_is_not_made_anew(data_directory: Path) -> None:
+    """Unpickled scalers go on with the state of the one before, even if each epoch ends with the same state."""
+    model, optimizer, _ = small()
+    scaler = ampmon.GradScaler("cpu", init_scale=64.0, growth_interval=2)
+    for _ in range(5):
+        for factor in (1.0, 1.0, math.inf):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.randn(16, 4)).square().mean() * factor).backward()
+            finish(scaler, optimizer)
+        scaler = pickle.loads(pickle.dumps(scaler))
+    assert lints_by_scaler(data_directory) == {}
