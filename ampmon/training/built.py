@@ -158,8 +158,7 @@ def _models(living: list[Any]) -> list[Any]:
 
 def _kind(model: Any) -> str:
     """The model's class, inside its wrappers."""
-    for wrapper in WRAPPERS:
-        inner = model._modules.get(wrapper[:-1])
-        if inner is not None and len(model._modules) == 1:
-            return _kind(inner)
+    children = list(model._modules.items())  # that of a scripted model is no dict
+    if len(children) == 1 and f"{children[0][0]}." in WRAPPERS and children[0][1] is not None:
+        return _kind(children[0][1])
     return type(model).__name__

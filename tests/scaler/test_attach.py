@@ -107,6 +107,18 @@ def test_names_come_from_living_models(data_directory: Path, way: str, place: st
     assert names == [*of_net, "parameter 4 [scalar]"]
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_a_scripted_model_beside_it_takes_no_names_away(data_directory: Path) -> None:
+    """T10: parameters have their names if the process has a model of TorchScript too."""
+    traced = torch.jit.trace(torch.nn.Linear(2, 2), torch.ones(1, 2))
+    model = torch.nn.Sequential(torch.nn.Linear(4, 1))
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    iterate(scaler, model, SGD(model.parameters(), lr=0.1))
+    names = [parameter.name for parameter in recording(data_directory).header().parameters]
+    assert [name.rpartition(".")[2] for name in names] == ["weight", "bias"]
+    assert traced.training
+
+
 def test_copies_that_are_gone_take_no_room(data_directory: Path) -> None:
     """A model gets its names after any number of modules that are gone, such as copies made for each evaluation."""
     few = "from ampmon.training.built import startup; startup().MODULES_MAX = 20"
