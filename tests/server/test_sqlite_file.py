@@ -196,6 +196,23 @@ def test_the_last_connection_removes_the_log_itself(used: Settings) -> None:
     opened.dispose()
 
 
+def test_a_log_that_a_reader_made_grow_shrinks_again(used: Settings) -> None:
+    """Once a program that read for long is gone, the log gives its space back, although the server runs on."""
+    store, trainer = Store.open(used), Trainer()
+    log = used.database_file.with_name("ampmon.db-wal")
+    with closing(sqlite3.connect(used.database_file, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM v_runs").fetchall()
+        with engine.writing(store._engine) as connection:
+            connection.exec_driver_sql("CREATE TABLE much (data)")
+            connection.exec_driver_sql("INSERT INTO much VALUES (zeroblob(20000000))")
+        assert log.stat().st_size > 20_000_000
+    for _ in range(3):
+        store.ingest(trainer.batch(trainer.updates(1)))
+    assert log.stat().st_size < 20_000_000
+    store.close()
+
+
 @pytest.mark.parametrize(
     "name", ["feature%2Fx", "%41", "a?b", "a?mode=ro", "a#b", "a b", "ünï", "file:x"]
 )

@@ -26,6 +26,8 @@ _PRAGMAS = (
     "PRAGMA temp_store = MEMORY",
     # 4 MB for each connection: with larger caches a server's memory grew for hours.
     "PRAGMA cache_size = -4096",
+    # While another program reads, the log grows. Once that has ended, it is cut to 16 MiB again.
+    "PRAGMA journal_size_limit = 16777216",
 )
 
 _FIRST = "PRAGMA auto_vacuum = INCREMENTAL"
