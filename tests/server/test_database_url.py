@@ -142,6 +142,22 @@ def test_an_older_schema_is_upgraded_on_command(older: tuple[Settings, Trainer])
     store.close()
 
 
+def test_an_upgrade_that_a_reader_blocks_says_so(
+    older: tuple[Settings, Trainer], postgres: Postgres
+) -> None:
+    """While another program holds a lock, `ampmon db upgrade` says how to find it, and changes nothing."""
+    url = make_url(older[0].database_url)
+    impatient = url.update_query_dict({"options": "-c lock_timeout=50"}).render_as_string()
+    command = ("db", "upgrade", "--database-url", impatient)
+    with postgres.connect(str(url.database)) as reader, reader.transaction():
+        reader.execute("LOCK TABLE alembic_version IN SHARE MODE")
+        code, _, err = typed(*command)
+
+    assert code == 2
+    assert "lock timeout): another program's transaction holds a lock there" in err
+    assert typed(*command).code == 0
+
+
 def test_an_upgrade_that_cannot_be_says_why(settings: Settings) -> None:
     """`ampmon db upgrade` refuses in one line while a server uses the SQLite file, and works afterwards."""
     upgrade = ("db", "upgrade", "--data-dir", settings.data_directory)

@@ -45,6 +45,13 @@ _CONFLICTS = {"40001", "40P01"}
 _READ_ONLY, _INTERNAL = "25006", "XX"
 _TURNS = int.from_bytes(b"ampmon", "big")
 """The key of the advisory lock that serializes schema changes."""
+_REMEDIES = {
+    **dict.fromkeys(
+        ("53", "57"), "wait until it accepts connections again, and check its max_connections"
+    ),
+    "55": "another program's transaction holds a lock there: end it (pg_stat_activity lists it), and try again",
+}
+"""What to do, by class of SQLSTATE."""
 
 INSTALL = "PostgreSQL needs psycopg: pip install 'ampmon[postgres]'"
 
@@ -185,9 +192,9 @@ def _remedy(error: DBAPIError, url: URL) -> str:
         return f"create it with createuser {user}, or name another user in --database-url"
     if "does not exist" in said and "database" in said:
         return f"create it with createdb {database}, or name another in --database-url"
-    if state[:2] in {"53", "57"}:
-        return "wait until it accepts connections again, and check its max_connections"
-    return "check host and port in --database-url, and that PostgreSQL runs there"
+    return _REMEDIES.get(
+        state[:2], "check host and port in --database-url, and that PostgreSQL runs there"
+    )
 
 
 def _without_secret(message: str, url: URL) -> str:
