@@ -283,14 +283,44 @@ def test_a_damaged_text_hides_no_other(
         assert client.get("/api/v1/runs").json()["total"] == 2
 
 
+@pytest.mark.parametrize(
+    "damage_",
+    [
+        "update_pages SET data = 'x'",
+        "rollups SET data = 'x'",
+        "gradient_blocks SET data = 'x'",
+        "headers SET parameters = 'x'",
+        "streams SET first_step = 'x'",
+        "skips SET kinds = 'x'",
+        "attempts SET host = x'ff'",
+    ],
+)
+def test_a_value_of_another_type_hides_no_other(
+    settings: Settings, store: Store, damage_: str
+) -> None:
+    """Where a number or packed data is text, or text is bytes, the run gives 503 where that is read, never 500."""
+    for run_id in (HIT, BEFORE):
+        trainer = Trainer(run_id)
+        store.ingest(trainer.batch(trainer.updates(600, skipped=[3], sampled=[7])))
+    store.close()
+    with closing(sqlite3.connect(settings.server_directory / "ampmon.db")) as connection:
+        connection.execute(f"UPDATE {damage_} WHERE run_id = ?", [HIT.bytes])
+        connection.commit()
+    damaged, sound = asked(settings, HIT), asked(settings, BEFORE)
+    assert {each.status_code for each in damaged} == {200, 503}
+    assert [True for each in damaged if "`ampmon db verify`" in each.text]
+    assert {each.status_code for each in sound} == {200}
+
+
+@pytest.mark.parametrize("value", ["x'01'", "'x'"])
 @pytest.mark.parametrize("table", ["rollups", "update_pages", "scalar_pages"])
-def test_a_damaged_run_hides_no_other_in_the_list(store: Store, table: str) -> None:
+def test_a_damaged_run_hides_no_other_in_the_list(store: Store, table: str, value: str) -> None:
     """The list draws the scale and shows the loss of each run but the damaged one."""
     for run_id in (HIT, BEFORE):
         trainer = Trainer(run_id)
         store.ingest(trainer.batch([*trainer.updates(600), trainer.scalars({"loss": 1.0})]))
     with engine.writing(store._engine) as connection:
-        damage = text(f"UPDATE {table} SET data = x'01' WHERE run_id = :hit")
+        damage = text(f"UPDATE {table} SET data = {value} WHERE run_id = :hit")
         connection.execute(damage, {"hit": HIT.bytes})
     drawn = set(store.scales([HIT, BEFORE]))
     losses = {run_id for run_id in (HIT, BEFORE) if loss_of(store, run_id)}

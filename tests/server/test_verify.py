@@ -317,7 +317,8 @@ def test_what_is_left_of_a_deleted_run_is_swept(
     [
         ("UPDATE runs SET updates = 'x'", True),
         ("UPDATE streams SET sampled = 'x'", True),
-        ("UPDATE streams SET last_step = 1.5", False),
+        ("UPDATE streams SET last_step = 1.5", True),
+        ("UPDATE streams SET rows_from = 1.5", False),
         ("UPDATE rollups SET data = 'x'", False),
         ("UPDATE runs SET deleted = 'x'", False),
     ],

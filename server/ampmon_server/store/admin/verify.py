@@ -140,8 +140,11 @@ def _defects(connection: Connection, run: Row[Any]) -> Iterator[Defect]:
 
 _TYPES = {int: "integer", float: "real", str: "text", bytes: "blob"}
 """SQLite's name of each type."""
-_RECOUNTED = {"updates", "skipped", "sampled", "records", "lost"}
-"""The columns of runs and streams that a repair counts again."""
+_RECOUNTED = {
+    runs: {"updates", "skipped", "sampled", "records", "lost"},
+    streams: {"updates", "sampled", "first_step", "last_step"},
+}
+"""The columns that a repair counts again."""
 
 
 def _of_types(connection: Connection, run_id: bytes) -> Iterator[Defect]:
@@ -156,7 +159,7 @@ def _of_types(connection: Connection, run_id: bytes) -> Iterator[Defect]:
         for name, number in zip(known, found, strict=True):
             if number:
                 what = f"{plural(number, 'value')} of another type than {known[name]}"
-                remedy = REPAIR if table in (runs, streams) and name in _RECOUNTED else RESTORE
+                remedy = REPAIR if name in _RECOUNTED.get(table, ()) else RESTORE
                 yield Defect(f"{table.name}.{name}", what, remedy)
 
 

@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import ColumnElement, Connection, Select, tuple_
 from sqlalchemy import Row as Fetched
 
+from ampmon_server.store.engine.rows import named
+
 
 Row = TypeVar("Row")
 
@@ -33,7 +35,7 @@ def newest(
     statement = statement.order_by(*(column.desc() for column in key)).limit(limit + 1)
     if cursor is not None:
         statement = statement.where(tuple_(*key) < tuple_(*decode(cursor)))
-    rows = connection.execute(statement).all()
+    rows = named(connection, statement)
     if len(rows) <= limit:
         return rows, None
     return rows[:limit], encode(*(rows[limit - 1]._mapping[column] for column in key))

@@ -20,8 +20,10 @@ from sqlalchemy import (
     Table,
     bindparam,
 )
+from sqlalchemy import Row as Fetched
 from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.types import NullType
 
 from ampmon_server.store.engine.errors import Damaged
 
@@ -40,27 +42,50 @@ _ARRAYS: dict[type, str] = {
 }
 """PostgreSQL array types by column type. All others use text[], because a cast to varchar(n) truncates silently."""
 
+_MISTYPED = "a row has values of another type"
+
 
 def fetch(
     connection: Connection, statement: Select[Any], parameters: Mapping[str, Any] | None = None
 ) -> list[tuple[Any, ...]]:
-    """Return all rows as the driver's plain tuples, several times faster than SQLAlchemy's named rows."""
+    """Return all rows as plain tuples, several times faster than SQLAlchemy's named rows. Raises Damaged."""
     cursor = connection.execute(statement, parameters).cursor
-    return [] if cursor is None else cursor.fetchall()  # type: ignore[return-value]
+    rows: list[Any] = [] if cursor is None else list(cursor.fetchall())
+    if connection.dialect.name == "sqlite":
+        kinds = _kinds(statement)
+        for row in rows:
+            if not all(map(isinstance, row, kinds)):
+                raise Damaged(_MISTYPED)
+    return rows
+
+
+def named(connection: Connection, statement: Select[Any]) -> list[Fetched[Any]]:
+    """Return all rows with names. Raises Damaged, also for a null where a column allows none."""
+    columns = tuple(statement.selected_columns)
+    return [checked(columns, row) for row in connection.execute(statement)]
+
+
+def checked(columns: tuple[ColumnElement[Any], ...], row: Checked) -> Checked:
+    """Return a row. Raises Damaged if a value has another type than its column: SQLite returns any that it finds."""
+    if not all(map(isinstance, row, _types(columns))):
+        raise Damaged(_MISTYPED)
+    return row
 
 
 @lru_cache
-def _types(columns: tuple[Column[Any], ...]) -> tuple[tuple[type, ...], ...]:
+def _kinds(statement: Select[Any]) -> tuple[tuple[type, ...], ...]:
+    """The types that the values of a row may have. An outer join may find nulls in any column."""
+    return tuple((*types, type(None)) for types in _types(tuple(statement.selected_columns)))
+
+
+@lru_cache
+def _types(columns: tuple[ColumnElement[Any], ...]) -> tuple[tuple[type, ...], ...]:
     return tuple(
-        (column.type.python_type, *[type(None)] * bool(column.nullable)) for column in columns
+        (object,)
+        if isinstance(column.type, NullType)
+        else (column.type.python_type, *[type(None)] * getattr(column, "nullable", True))
+        for column in columns
     )
-
-
-def checked(columns: tuple[Column[Any], ...], row: Checked) -> Checked:
-    """Return a row. Raises Damaged if a value has another type than its column: SQLite returns any that it finds."""
-    if not all(map(isinstance, row, _types(columns))):
-        raise Damaged(f"a row of {columns[0].table.name} has values of another type")
-    return row
 
 
 def sound(columns: tuple[Column[Any], ...], row: Sequence[Any]) -> dict[str, Any]:

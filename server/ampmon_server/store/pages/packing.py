@@ -104,14 +104,15 @@ def decompress(data: bytes) -> bytes:
     try:
         # Bytes after the frame are damage too, which no checksum covers.
         return _zstandard.decompress(data, allow_extra_data=False)
-    except (zstandard.ZstdError, MemoryError) as error:  # a damaged header may claim any size
+    # A damaged header may claim any size, and SQLite may return a text.
+    except (zstandard.ZstdError, MemoryError, TypeError) as error:
         raise Damaged(f"packed data is damaged: {error}") from error
 
 
 def unversioned(data: bytes, version: bytes) -> bytes:
     """What follows the first byte, which must be ``version``. Raises Damaged."""
     if data[:1] != version:
-        raise Damaged(f"packed in version {data[:1].hex()}, but this ampmon reads {version.hex()}")
+        raise Damaged(f"packed in version {data[:1]!r}, but this ampmon reads {version!r}")
     return data[1:]
 
 
@@ -252,8 +253,8 @@ def _narrowed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def size_of_first(data: bytes) -> int:
-    """How many of a block's first bytes hold its first part. ``data`` may be fewer."""
-    size = int.from_bytes(data[len(VERSION) : len(VERSION) + _LENGTH], "little")
+    """How many of a block's first bytes hold its first part. ``data`` may be fewer. Raises Damaged."""
+    size = int.from_bytes(unversioned(data[: len(VERSION) + _LENGTH], VERSION), "little")
     # A damaged length may be too large for the parameter of a statement.
     return min(len(VERSION) + _LENGTH + size, SIZE_MAX)
 

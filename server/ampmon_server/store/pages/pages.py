@@ -22,7 +22,7 @@ from ampmon_server.model.aggregates.merging import starts_of
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.engine.rows import Key, bound, fetch, insert_rows, key_is
-from ampmon_server.store.pages.packing import compress, decompress
+from ampmon_server.store.pages.packing import compress, decompress, unversioned
 
 
 PAGE_BITS = 8
@@ -56,12 +56,9 @@ def pack(rows: Rows) -> bytes:
 
 def unpack(data: bytes, dtype: np.dtype[Any]) -> Rows:
     """Unpack what `pack` returned. Raises Damaged."""
-    if data[:1] != VERSION:
-        raise Damaged(
-            f"a page of rows has version {data[:1].hex()}, but this ampmon reads {VERSION.hex()}"
-        )
     try:
-        planes = np.frombuffer(decompress(data[1:]), np.uint8).reshape(dtype.itemsize // 8, 8, -1)
+        packed = np.frombuffer(decompress(unversioned(data, VERSION)), np.uint8)
+        planes = packed.reshape(dtype.itemsize // 8, 8, -1)
     except ValueError as error:
         raise Damaged(f"a page of rows is damaged: {error}") from error
     zigzag = np.ascontiguousarray(planes.swapaxes(1, 2)).view("<u8")[:, :, 0]

@@ -30,7 +30,7 @@ from ampmon_server.model.aggregates.merging import Cells, Layout, starts_of
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.engine.rows import Key, bound, fetch, key_is
-from ampmon_server.store.pages.packing import compress, decompress
+from ampmon_server.store.pages.packing import compress, decompress, unversioned
 from ampmon_server.store.pages.ranges import Range
 
 
@@ -84,7 +84,7 @@ class Pyramid:
     def unpack(self, pages: Iterable[bytes]) -> Cells:
         """Concatenate the cells of pages into a read-only array. Raises Damaged."""
         try:
-            data = b"".join([decompress(_unversioned(page)) for page in pages])
+            data = b"".join([decompress(unversioned(page, VERSION)) for page in pages])
             return np.frombuffer(data, self.dtype)
         except ValueError as error:
             raise Damaged(f"a page of {self.table.name} is damaged: {error}") from error
@@ -132,12 +132,6 @@ class Pyramid:
                 key_is(table), table.c.level == level, table.c.bucket == bindparam("gone")
             )
             connection.execute(gone, [{**bound(key), "gone": bucket} for bucket in buckets])
-
-
-def _unversioned(page: bytes) -> bytes:
-    if page[:1] != VERSION:
-        raise ValueError(f"version {page[:1].hex()}, but this ampmon reads {VERSION.hex()}")
-    return page[1:]
 
 
 def steps_of(within: Range, level: int = 1) -> Range:

@@ -15,6 +15,7 @@ from ampmon_server.store.alerts import mutes, outbox
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import KINDS
+from ampmon_server.store.engine.rows import checked, named
 from ampmon_server.store.schema.tables import attempts, headers, runs, streams
 from ampmon_server.store.streams.state import Advance, find, move_on
 
@@ -143,7 +144,9 @@ def read_streams(
 ) -> dict[bytes, list[dict[str, Any]]]:
     """Return by run its streams in order of their numbers, each with the layout of its newest header."""
     found: dict[bytes, list[dict[str, Any]]] = {run_id: [] for run_id in run_ids}
-    for run_id, stream, rank, scaler, newest in connection.execute(_STREAMS, {"of": run_ids}):
+    columns = tuple(_STREAMS.selected_columns)
+    for row in connection.execute(_STREAMS, {"of": run_ids}):
+        run_id, stream, rank, scaler, newest = checked(columns, row)
         layout = "sharded" if newest is not None and newest % 2 else "replicated"
         entry = {"stream": str(stream), "rank": rank, "scaler": scaler, "layout": layout}
         found[run_id].append(entry)
@@ -190,12 +193,14 @@ class Identity:
 
 def identity(connection: Connection, run_id: UUID) -> Identity:
     header = headers.c
-    starts = connection.execute(
+    starts = named(
+        connection,
         select(attempts)
         .where(attempts.c.run_id == run_id.bytes)
-        .order_by(attempts.c.rank, attempts.c.attempt)
-    ).all()
-    scalers = connection.execute(
+        .order_by(attempts.c.rank, attempts.c.attempt),
+    )
+    scalers = named(
+        connection,
         select(
             header.stream,
             header.attempt,
@@ -207,8 +212,8 @@ def identity(connection: Connection, run_id: UUID) -> Identity:
             header.parameter_count,
         )
         .where(header.run_id == run_id.bytes)
-        .order_by(header.stream, header.attempt)
-    ).all()
+        .order_by(header.stream, header.attempt),
+    )
     lowest = [start for start in starts if start.rank == starts[0].rank]
     return Identity(
         [_start(start) for start in starts],
