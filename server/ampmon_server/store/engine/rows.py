@@ -122,16 +122,14 @@ def insert_rows(
 ) -> None:
     """Insert whole rows of one run, ``run_id`` first. A stored row with the same key stays, unless ``replace``.
 
-    Of several rows with one key, the first is kept, or the last with ``replace``. Rows are tuples in column order:
-    building a dict for each would halve the rate of ingest.
+    With ``replace``, each row has a key of its own. Rows are tuples in column order: building a dict for each would
+    halve the rate of ingest.
     """
     if not rows:
         return
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql(_row_by_row(table, replace), list(rows))
         return
-    if replace:
-        rows = _last_of_each_key(table, rows)
     _, *columns = zip(*rows, strict=True)
     statement = _all_at_once(table, replace, connection.dialect)
     connection.exec_driver_sql(statement, (rows[0][0], *map(list, columns)))
@@ -174,9 +172,3 @@ def _array(column: Column[Any]) -> str:
 
 def _values(table: Table) -> list[Column[Any]]:
     return [column for column in table.columns if not column.primary_key]
-
-
-def _last_of_each_key(table: Table, rows: Sequence[Row]) -> list[Row]:
-    """The last row of each key. PostgreSQL refuses to change a row twice in one statement."""
-    places = [place for place, column in enumerate(table.columns) if column.primary_key]
-    return list({tuple(row[place] for place in places): row for row in rows}.values())
