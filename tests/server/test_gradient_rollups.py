@@ -244,6 +244,26 @@ def test_a_rank_that_readers_did_not_see_has_its_cells_when_a_run_becomes_sharde
         assert verification.run(run_id) == []
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("layouts", [("replicated", "sharded"), ("sharded", "replicated")])
+def test_samples_count_by_the_layout_of_their_own_attempt(
+    settings: Settings, store: Store, layouts: tuple[wire.Layout, ...], order: tuple[int, ...]
+) -> None:
+    """Only rank 1 samples while gradients are replicated. A run that resumes with the other layout counts them alike.
+
+    A replicated sample counts on any rank, and steps that the resume repeats count as it reports them.
+    """
+    run_id = uuid4()
+    for resume_step, layout in zip((None, 500), layouts, strict=True):
+        for rank in order:
+            trainer = Trainer(run_id, rank, resume_step=resume_step, layout=layout, world_size=2)
+            steps = range(0, 600, 10) if rank or layout == "sharded" else ()
+            store.ingest(trainer.batch(trainer.updates(600, sampled=steps)))
+    assert store.run(run_id)[0].sampled_updates == 110
+    with Verification.begin(settings) as verification:
+        assert verification.run(run_id) == []
+
+
 def test_a_rank_is_stored_before_its_first_shard(store: Store) -> None:
     """Rank 1 sampled before rank 0 did, and after a resume as FSDP its first batch has no sample."""
     run_id = uuid4()

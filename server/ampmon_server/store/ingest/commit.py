@@ -222,7 +222,7 @@ class BatchWriter:
         whole = (each for each in lower if each.has_all(first, last))
         taken = rows["step"][rows["sampled"] == 1]
         # Sharded ranks sample the same steps, so the lower rank's row says so already.
-        if stream.layout == "sharded" or not len(taken):
+        if stream.header.is_sharded or not len(taken):
             return any(True for _ in whole)
         sampling = next((each for each in whole if each.sampled), None)
         if sampling is None:

@@ -332,13 +332,20 @@ _SHARDED = (
 """Selects the attempts in which any rank's gradients are sharded."""
 
 
+def sharded_attempts(connection: Connection, scaler: Scaler) -> list[int]:
+    """The attempts in which any rank's gradients are sharded."""
+    if not scaler.is_sharded:
+        return []
+    wanted = {"of": scaler.run_id, "name": scaler.name}
+    return [attempt for (attempt,) in fetch(connection, _SHARDED, wanted)]
+
+
 def shards(connection: Connection, scaler: Scaler) -> dict[int, int]:
     """By attempt, how many of `Scaler.sampled`, counted from the first, have a part of each sample; at least 1.
 
     A run may resume on more or fewer ranks, and with another layout. The lowest rank always takes part.
     """
-    sharded = fetch(connection, _SHARDED, {"of": scaler.run_id, "name": scaler.name})
-    attempts = {attempt for (attempt,) in sharded}
+    attempts = sharded_attempts(connection, scaler)
     return {
         attempt: max(sum(each.rank < size for each in scaler.sampled), 1)
         if attempt in attempts

@@ -26,7 +26,7 @@ from ampmon_server.store.pages.pages import PAGE_BITS, PagedSeries, joined, last
 from ampmon_server.store.pages.pyramid import Pyramid
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.schema.tables import rollups, skips, streams, update_pages
-from ampmon_server.store.streams.scalers import Scaler, StreamSource
+from ampmon_server.store.streams.scalers import Scaler, StreamSource, sharded_attempts
 
 
 GAPS_MAX = 64
@@ -180,14 +180,10 @@ def _skips(connection: Connection, scaler: Scaler, first: int, last: int) -> Int
     return np.array(fetch(connection, statement), np.int64).reshape(-1, 2)
 
 
-def _sampled_elsewhere(
-    connection: Connection, scaler: Scaler, first: int, last: int
-) -> Iterator[Ints]:
-    """The steps that ranks other than the lowest sampled, if gradients are replicated.
-
-    If gradients are sharded, only steps that all ranks sampled count, so reading the lowest rank is enough.
-    """
-    for source in () if scaler.is_sharded else scaler.sources[1:]:
+def _sampled_elsewhere(connection: Connection, scaler: Scaler, among: Ints) -> Iterator[Ints]:
+    """The steps that ranks other than the lowest sampled, from the first to the last of ``among``."""
+    for source in scaler.sources[1:] if len(among) else ():
+        first, last = int(among[0]), int(among[-1])
         if source.sampled and source.meets(first, last):
             rows = _of_source(connection, source, first, last)
             yield rows["step"][rows["sampled"] == 1]
@@ -210,13 +206,17 @@ def with_skips(connection: Connection, scaler: Scaler, rows: Rows) -> Rows:
 
 
 def agreed(connection: Connection, scaler: Scaler, rows: Rows) -> Rows:
-    """Mark rows of `read_rows` as skipped or sampled where any rank was. Changes and returns ``rows``."""
+    """Mark rows of `read_rows` as skipped or sampled where any rank was. Changes and returns ``rows``.
+
+    Of sharded gradients only samples of all ranks count, so the row of the lowest rank is enough. Each row follows its
+    own attempt: a run may resume with another layout.
+    """
     if len(scaler.sources) < 2 or not len(rows):
         return rows
     rows = with_skips(connection, scaler, rows)
-    ends = int(rows["step"][0]), int(rows["step"][-1])
-    for steps in _sampled_elsewhere(connection, scaler, *ends):
-        rows["sampled"] |= np.isin(rows["step"], steps)
+    replicated = ~np.isin(rows["attempt"], sharded_attempts(connection, scaler))
+    for steps in _sampled_elsewhere(connection, scaler, rows["step"][replicated]):
+        rows["sampled"] |= replicated & np.isin(rows["step"], steps)
     return rows
 
 
