@@ -20,7 +20,7 @@ from ampmon_server.cli import main
 from ampmon_server.settings import Settings
 from ampmon_server.store import Busy, Store, Unusable, Verification
 from ampmon_server.store.engine import engine, sqlite
-from ampmon_server.store.engine.opening import url_of
+from ampmon_server.store.engine.opening import open_to_read, url_of
 from ampmon_server.store.schema import migrations
 from batches import Trainer
 
@@ -49,12 +49,13 @@ def test_an_upgraded_database_is_left_alone(used: Settings) -> None:
 
 
 def test_what_is_no_database_is_refused(used: Settings) -> None:
-    """A file that is not an SQLite database is refused and left unchanged."""
+    """A file that is not an SQLite database is refused by server and reader alike, and left unchanged."""
     file = used.server_directory / "ampmon.db"
     noise = b"not a database, and long enough to see that" * 100
     file.write_bytes(noise)
-    with pytest.raises(Unusable, match=r"cannot be used as a database .*: restore it"):
-        Store.open(used)
+    for opened in (Store.open, open_to_read):
+        with pytest.raises(Unusable, match=r"cannot be used as a database .*: restore it"):
+            opened(used)
 
     assert file.read_bytes() == noise
 

@@ -91,7 +91,7 @@ def open_to_read(settings: Settings, *, alone: bool = False) -> Opened:
             stands = migrations.schema(connection)
     except (StoreError, DBAPIError) as error:
         opened.close()
-        raise Unusable(_unreadable(error, url)) from error
+        raise Unusable(_refusal(error, url)) from error
     if stands.age != "current":
         opened.close()
         raise Unusable(
@@ -133,12 +133,7 @@ def _check_exists(url: URL) -> None:
 def _set_up(database: Engine, url: URL, *, alone: bool) -> Schema:
     try:
         return engine.write(database, lambda connection: _brought_up(connection, url, alone=alone))
-    except (Busy, Unreadable) as error:
-        cause = error.__cause__
-        if isinstance(cause, (DBAPIError, UnicodeDecodeError)):
-            raise Unusable(_refusal(cause, url)) from error
-        raise Unusable(f"{_named(url)} cannot be used: {error}") from error
-    except DBAPIError as error:
+    except (Busy, Unreadable, DBAPIError) as error:
         raise Unusable(_refusal(error, url)) from error
 
 
@@ -253,21 +248,17 @@ def _exclusively(url: URL) -> IO[bytes]:
     return held
 
 
-def _unreadable(error: StoreError | DBAPIError, url: URL) -> str:
+def _refusal(error: StoreError | DBAPIError, url: URL) -> str:
     cause = error.__cause__ if isinstance(error, StoreError) else error
-    if not _is_sqlite(url) and isinstance(cause, DBAPIError):
+    if not isinstance(cause, (DBAPIError, UnicodeDecodeError)):
+        return f"{_named(url)} cannot be used: {error}"
+    if isinstance(cause, DBAPIError) and not _is_sqlite(url):
         return postgresql.refusal(cause, url)
-    return f"{_named(url)} cannot be used: {cause or error}"
-
-
-def _refusal(error: DBAPIError | UnicodeDecodeError, url: URL) -> str:
-    if isinstance(error, DBAPIError) and not _is_sqlite(url):
-        return postgresql.refusal(error, url)
     # A full disk or a lock damages nothing, and a restored copy would be older.
     advice = "check the free space and the rights of its folder"
-    if sqlite.is_damage(error):
+    if sqlite.is_damage(cause):
         advice = "restore it"
-    elif sqlite.is_conflict(error):
+    elif sqlite.is_conflict(cause):
         advice = "stop the other program that uses it"
-    said = getattr(error, "orig", error)
+    said = getattr(cause, "orig", cause)
     return f"{url.database} cannot be used as a database ({said}): {advice}, or name another --data-dir"
