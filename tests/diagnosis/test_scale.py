@@ -74,6 +74,16 @@ def test_overflows_that_were_seen_early_explain_a_scale_that_dies_later():
     assert "every step since" not in first.explanation
 
 
+def test_one_checkpoint_is_named_if_overflows_killed_the_scale():
+    """The fix goes back to before the overflows, not to before the death of the scale, and makes a new scaler."""
+    run = trained(lambda step, scale: step >= 50, 300)
+    rows = (replace(row, loss="not_finite", origin="forward") for row in run.skips)
+    (first, *_) = found(replace(run, skips=tuple(rows)))
+    assert first.explanation.startswith("The scale has been dead since step 193")
+    assert first.fix.count("checkpoint") == first.fix.count("saved before step 50") == 1
+    assert "scaler = ampmon.GradScaler" in first.fix
+
+
 def test_a_scale_that_died_of_something_else_stands_first():
     """Forward overflows before the fall or after the death do not replace the dead scale as the first finding."""
     run = trained(lambda step, scale: step >= 100 or step in {20, 30}, 400)

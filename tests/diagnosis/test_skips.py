@@ -193,6 +193,7 @@ def test_nan_that_kills_the_scale_is_named_before_the_dead_scale(origin, loss, w
     assert first.title.startswith(f"150 steps were skipped {why} (steps 20 – 169)")
     assert first.explanation.startswith("The scale has been dead since step 163")
     assert "dead_scale" not in {each.rule for each in others}
+    assert first.fix.count("scaler = ") == first.fix.count("saved before step 163") == 1
 
 
 def test_the_number_of_skips_whose_loss_was_not_finite_is_given():

@@ -166,7 +166,11 @@ def _burdened(cause: Finding, symptoms: Iterable[Finding]) -> Finding:
         if symptom.rule in CONSEQUENCES:
             said.append(f"{symptom.title}.")
         if symptom.rule == "dead_scale":  # fixing the cause does not revive the scale
-            fixes.append(symptom.fix)
+            checkpoint, _, scaler = symptom.fix.partition("\n")
+            if "scaler = " in cause.fix:  # a script makes its scaler once
+                fixes.insert(0, checkpoint)
+            else:
+                fixes.append(scaler if "checkpoint" in cause.fix else symptom.fix)
     return msgspec.structs.replace(
         cause,
         severity=severity,
