@@ -386,6 +386,41 @@ def test_the_first_layer_to_overflow_at_an_outlier_loss_is_no_culprit(heavy, cul
     assert " are 90 steps apart" in finding.explanation
 
 
+def test_a_loss_that_has_risen_blames_the_learning_rate():
+    """If the loss ends far above its first value, no layer is the culprit, and the training is not called stable."""
+    run = outliers()
+    rows = tuple(replace(row, culprit_parameters=1) for row in run.skips)
+    grown = losses(500)
+    grown["value_max"][1:] *= 1000
+    grown["sum"][1:] *= 1000
+    (fell, rose) = (
+        found(case(replace(run, skips=rows), logged={"loss": loss}))[0]
+        for loss in (losses(500), grown)
+    )
+    assert fell.rule == "culprit_layer"
+    assert rose.rule == "skip_rate"
+    assert (
+        "times its first value: if it should fall, the learning rate is too large"
+        in rose.explanation
+    )
+    assert "stable" not in rose.explanation
+    assert rose.fix.startswith("# Use a smaller learning rate")
+
+
+@pytest.mark.parametrize("size", [1.0, 1e6])
+def test_a_large_loss_is_named_instead_of_a_layer(size):
+    """A loss of a million, as of targets that are not scaled, overflows in some layer first and lowers the scale."""
+    run = trained(lambda step, scale: scale > 32.0 / 2 ** (step // 50), 500)
+    rows = tuple(replace(row, culprit_parameters=1) for row in run.skips)
+    step = np.arange(500)
+    loss = logged(step, START + step, size * (0.3 + 2.0 * np.exp(-step / 100)))
+    (first, *others) = found(case(replace(run, skips=rows), logged={"loss": loss}))
+    assert "culprit_layer" not in {each.rule for each in others}
+    assert first.rule == ("low_scale" if size > 1 else "culprit_layer")
+    assert ("The logged loss is 3" in first.explanation) == (size > 1)
+    assert ("divide the targets by their standard deviation" in first.fix) == (size > 1)
+
+
 @pytest.mark.parametrize(("culprits", "rule"), [([17, 33], "skip_rate"), ([17], "culprit_layer")])
 def test_layers_beyond_the_listed_culprits_count_at_an_outlier_loss(culprits, rule):
     """Skips that list the same culprits differ if more parameters than listed overflowed."""

@@ -210,7 +210,11 @@ def test_the_number_of_skips_whose_loss_was_not_finite_is_given():
 @pytest.mark.parametrize(
     ("origin", "why", "fix"),
     [
-        (None, "because the loss was not finite", "model=model)"),
+        (
+            None,
+            "because the loss was not finite",
+            "model=model, monitor=ampmon.Config(activations=1))",
+        ),
         ("input", "because the model's input was not finite", "assert torch.isfinite(inputs)"),
         (
             "loss",

@@ -58,7 +58,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
         {"low_scale", "consecutive_skips", "skip_rate", "zero_gradients"}
     ),
     "consecutive_skips": frozenset({"skip_rate", *_DAMAGE}),
-    "low_scale": frozenset({"calibration", "zero_gradients"}),
+    "low_scale": frozenset({"zero_gradients"}),
     "slow_growth": _UNDERFLOW | {"stuck_scale"},
     "stuck_scale": _UNDERFLOW,
     "subnormal_parameter": frozenset({"subnormal"}),

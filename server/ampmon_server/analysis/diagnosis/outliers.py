@@ -26,6 +26,10 @@ HEAVY = 4
 """A loss this many times the usual one is an outlier. The losses of ordinary batches vary less."""
 FAR = 32
 """A loss this many times the usual one overflows at scales far below those that fit other batches."""
+LARGE = 1000
+"""A loss that is usually above this is a sum, or that of targets that are not normalised."""
+RISEN = 10
+"""A loss that is usually this many times its first value has risen instead of fallen."""
 BESIDE = 4
 """The usual loss is the median of a cell and this many on each side, because losses fall during training."""
 NEAR = 10
@@ -62,7 +66,10 @@ class CulpritPattern:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What updates skipped at ``steps`` [s] have in common. ``proven`` is a scale that lets such batches through."""
+    """What updates skipped at ``steps`` [s] have in common. ``proven`` is a scale that lets such batches through.
+
+    ``risen`` is that of `risen_loss`.
+    """
 
     steps: Ints
     period: int | None
@@ -70,6 +77,7 @@ class Common:
     culprits: CulpritPattern
     norm_ratio: float | None
     proven: float | None
+    risen: float | None
 
     @property
     def is_loss_heavy(self) -> bool:
@@ -86,6 +94,7 @@ def common_of(scaler: ScalerCase, steps: Ints, logged: Mapping[str, Cells]) -> C
         culprits_of(scaler, steps),
         norm_ratio(scaler, steps),
         proven_scale(scaler.recent, steps),
+        risen_loss(logged),
     )
 
 
@@ -176,6 +185,21 @@ def _known(logged: Mapping[str, Cells]) -> _KnownLoss | None:
         return None
     around = sliding_window_view(np.pad(typical(cells), BESIDE, mode="edge"), 2 * BESIDE + 1)
     return _KnownLoss(name, cells, np.median(around, axis=1))
+
+
+def large_loss(logged: Mapping[str, Cells]) -> float | None:
+    """Return the newest usual training loss, if it is so large that its gradients overflow in any layer."""
+    known = _known(logged)
+    newest = float(known.usual[-1]) if known else 0.0
+    return newest if LARGE < newest < np.inf else None
+
+
+def risen_loss(logged: Mapping[str, Cells]) -> float | None:
+    """Return the newest usual training loss, divided by its first value, if it has risen."""
+    known = _known(logged)
+    first = float(known.cells["value_first"][0]) if known else 0.0
+    ratio = float(known.usual[-1]) / first if known and first > 0 else 0.0
+    return ratio if RISEN < ratio < np.inf else None
 
 
 def outlier_ratio(cells: Cells, first: int, last: int) -> float | None:

@@ -11,9 +11,11 @@ from ampmon_server.analysis.diagnosis.ledger import UNSCALED, skipped_updates
 from ampmon_server.analysis.diagnosis.outliers import (
     FAR,
     culprits_of,
+    large_loss,
     loss_at,
     outlier_skips,
     period_of,
+    risen_loss,
 )
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
 from ampmon_server.analysis.diagnosis.rules.fixes import LAYER_IN_FP32
@@ -45,8 +47,8 @@ def examine(
 ) -> Finding | None:
     """Return a notice, which takes the severity of what it explains.
 
-    If every parameter usually overflows, the first is no culprit. Nor is it at a scale that has grown too far, or at a
-    loss many times the usual one, because some layer is always the first to overflow there.
+    If every parameter usually overflows, the first is no culprit. Nor is it at a scale that has grown too far, at a
+    loss many times the usual one, or at one that is large or has risen: some layer is always the first there.
     """
     cells = scaler.recent
     grown = follows_growth(cells, scaler.policy, outlier_skips(cells, logged))
@@ -64,7 +66,8 @@ def examine(
     parameter, times = found.first, found.times
     some = found.known - found.everywhere
     recurs = times >= RECURRING and times >= MOST * some and 2 * times > found.known
-    if parameter is None or not recurs or _is_heavy(scaler, logged, steps):
+    exploded = large_loss(logged) or risen_loss(logged) or _is_heavy(scaler, logged, steps)
+    if parameter is None or not recurs or exploded:
         return None
     return Finding(
         rule="culprit_layer",

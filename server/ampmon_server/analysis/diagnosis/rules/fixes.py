@@ -15,10 +15,8 @@ CLIP = (
     "scaler.unscale_(optimizer)  # before scaler.step(optimizer)\n"
     "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
 )
-GO_BACK = (
-    "# Go back to a checkpoint saved before step {first}. Use a smaller learning rate, and clip gradients:\n"
-    f"{CLIP}"
-)
+SLOWER = f"# Use a smaller learning rate, and clip gradients:\n{CLIP}"
+GO_BACK = SLOWER.replace("# ", "# Go back to a checkpoint saved before step {first}. ", 1)
 LIMIT = (
     "# Inspect these batches. If they are correct, limit their weight before backward():\n"
     "size = loss.detach().abs()\n"

@@ -29,8 +29,8 @@ UNKNOWN = (
 )
 NOT_FINITE = (
     "The loss was inf or NaN before it was scaled: that comes from the data, from the forward pass (an overflow in "
-    "fp16, 0/0, log of 0, a softmax over nothing) or from weights that are NaN already. If you pass model= to the "
-    "scaler, the next such step shows in which module it begins."
+    "fp16, 0/0, log of 0, a softmax over nothing) or from weights that are NaN already. With model= and activations=1, "
+    "the next such step shows in which module it begins."
 )
 INPUT = (
     "The loss was inf or NaN before it was scaled, and so was the model's input. Check the data, and what is computed "
@@ -47,11 +47,9 @@ BACKWARD = (
 HALVES = " The scaler treats it as an overflow and halves its scale, which cannot help.{logged}"
 LOGGED = " The logged {name} was NaN or infinite {times}."
 DATA = "assert torch.isfinite(inputs).all(), batch_index  # which batch is it?"
-WATCH = (
-    "# See which module is the first that is not finite:\nscaler = ampmon.GradScaler(model=model)"
-)
 FP32 = (
-    'with torch.autocast("cuda", enabled=False):  # compute the loss in fp32\n'
+    "# Compute the loss in fp32. If it still is not finite, keep log, sqrt and divisions away from 0:\n"
+    'with torch.autocast("cuda", enabled=False):\n'
     "    loss = loss_function(outputs.float(), targets)"
 )
 FEW = 3
@@ -107,7 +105,7 @@ def _cause(scaler: ScalerCase, found: Sequence[Streak]) -> tuple[str, str, str]:
         origins = Counter(each.origin for each in lost if each.origin in _SEEN)
         seen = origins.most_common(1)[0][0] if origins else ""
         what, why, fix = _SEEN.get(
-            seen, ("because the loss was not finite", NOT_FINITE, f"{DATA}\n{WATCH}")
+            seen, ("because the loss was not finite", NOT_FINITE, f"{DATA}\n{LOOK}")
         )
     else:
         most = [each for each in inside if each.loss != LOST]

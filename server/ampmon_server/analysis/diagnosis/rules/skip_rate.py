@@ -12,7 +12,7 @@ from ampmon.wire import Finding, Severity
 from ampmon_server.analysis.diagnosis.outliers import HEAVY as HEAVY_LOSS
 from ampmon_server.analysis.diagnosis.outliers import Common, common_of, outlier_skips
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
-from ampmon_server.analysis.diagnosis.rules.fixes import CLIP, LIMIT, LOOK
+from ampmon_server.analysis.diagnosis.rules.fixes import CLIP, LIMIT, LOOK, SLOWER
 from ampmon_server.analysis.diagnosis.updates import calibrated_from, follows_growth
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
@@ -37,6 +37,7 @@ EVERYWHERE = " Every parameter overflowed in {everywhere} of {known}: no single 
 FIRST = " {first} was the first to overflow in {times} of {known}."
 CALM = " The gradient norm of the steps around them was normal: the training itself was stable."
 UNSTEADY = " The gradient norm of the steps around them was {ratio} times the median: check what changed there."
+RISEN = " The logged {name} is {ratio} times its first value: if it should fall, the learning rate is too large."
 LESS_OFTEN = (
     "scaler = ampmon.GradScaler(growth_interval={growth_interval})  # try a larger scale less often"
 )
@@ -160,6 +161,8 @@ def _at_steady_scale(skips: _Skips, common: Common) -> tuple[str, str, str]:
     newest = ", ".join(count(step) for step in common.steps[-NEWEST:].tolist())
     steady = _some(skips.steady, skips.window)
     why = STEADY.format(steady=steady, steps=newest) + "".join(_words(common))
+    if common.loss is not None and common.risen:
+        why += RISEN.format(name=common.loss.name, ratio=magnitude_of(common.risen))
     where, fix = f"{steady} at a steady scale{every}", _fix(common)
     if skips.severity(skips.grown) is not None and "growth_interval" not in fix:
         others, grown, less_often = _after_growth(skips)
@@ -200,14 +203,16 @@ def _words(common: Common) -> Iterator[str]:
         yield EVERYWHERE.format(everywhere=culprits.everywhere, known=culprits.known)
     elif culprits.times > 1:
         yield FIRST.format(first=culprits.first, times=culprits.times, known=culprits.known)
-    if common.norm_ratio is not None:
+    if common.norm_ratio is not None and not common.risen:
         sentence = CALM if common.norm_ratio < RAISED else UNSTEADY
         yield sentence.format(ratio=magnitude_of(common.norm_ratio))
 
 
 def _fix(common: Common) -> str:
-    """The cure: a limit on outlier losses, or a smaller scale. If neither applies, code that helps find the cause."""
+    """The cure: a smaller rate, a limit on outlier losses, or a smaller scale. Else code that helps find the cause."""
     loss = common.loss
+    if common.risen:
+        return SLOWER
     if loss is not None and common.is_loss_heavy:
         return LIMIT.format(most=HEAVY_LOSS)
     # Never without clipping: outliers that a smaller scale lets through destroy the weights.

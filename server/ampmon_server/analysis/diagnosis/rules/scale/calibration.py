@@ -21,7 +21,10 @@ FIX = "scaler = ampmon.GradScaler(init_scale={init_scale})"
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
-    """Return a notice if the search has as many skips as a `consecutive_skips` notice needs, while the run is young."""
+    """Return a notice if the search has as many skips as a `consecutive_skips` notice needs, while the run is young.
+
+    If it went below 1, the first scale was not the problem: see `low_scale`.
+    """
     end = calibrated_from(scaler)
     first = scaler.first
     search = first[first["last"] < end]
@@ -30,6 +33,8 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     if not young or thresholds.consecutive_skips.severity(skipped) is None:
         return None
     scale = float(search["after_last"][-1])
+    if scale < 1:
+        return None
     newest = newest_scale(scaler)
     # A scale that fell below 1 later did not fall for the reason that the search did.
     first_scale = min(scale, newest) if newest >= 1 else scale
