@@ -44,6 +44,11 @@ def _rate(chance: Random) -> dict[str, Any]:
     return {"lr": _power(chance, -3, -2.5), "accumulate": 1, "clip": None}
 
 
+def _adam(chance: Random) -> dict[str, Any]:
+    """Optimizers with which a large gradient makes no large step, which would destroy the model."""
+    return {"optimizer": chance.choice(("adam", "adamw", "fused adam"))}
+
+
 def _short(chance: Random) -> dict[str, Any]:
     """For trainings with two attempts or two ranks."""
     return {"updates": chance.randint(60, 110), "accumulate": chance.choice((1, 1, 2))}
@@ -169,9 +174,7 @@ SICK: Sequence[Condition] = (
         (sick_numbers.WideFeature,),
         lambda c: {
             **_LOUD,
-            "optimizer": c.choice(
-                ("adam", "adamw", "fused adam")
-            ),  # with these, a large gradient makes no large step
+            **_adam(c),
             "strength": _power(c, 3.7, 4.3),
             "updates": 400,
         },
@@ -228,6 +231,7 @@ SICK: Sequence[Condition] = (
         (sick_numbers.EndlessGain,),
         lambda c: {
             **_LOUD,
+            **_adam(c),
             "strength": _power(c, 9.5, 10.5),
             "loss": 1e-6,
             "init_scale": 2.0**16,

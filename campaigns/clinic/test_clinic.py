@@ -16,9 +16,11 @@ from browser import chromium
 from campaigns.clinic import drawn, report
 from campaigns.clinic.cure import places_of
 from campaigns.clinic.drawn import find
+from campaigns.clinic.patient import Plan
 from campaigns.clinic.patients import HEALTHY, PATIENTS, SICK
 from campaigns.clinic.recommended import Recommendations
 from campaigns.clinic.session import Session
+from campaigns.clinic.sick_numbers import WideFeature
 from campaigns.clinic.verdict import Cure, Verdict, verdict
 from campaigns.gallery.exhibits import EXHIBITS
 from campaigns.gallery.reports import PLOTLY, make
@@ -69,6 +71,19 @@ def test_cures_and_recommendations(tmp_path: Path) -> None:
     lines = report.tables(report.Examined(verdicts, [], "", 0.0)).splitlines()
     row = next(row for row in lines if row.startswith("| overflow in backward only "))
     assert "look at: `Compute module mine in fp32" in row
+
+
+def test_the_final_loss_is_that_of_usual_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not depend on whether the last update, which has the fault, was trained or left out as skipped."""
+    monkeypatch.setenv("AMPMON_MODE", "disabled")
+    plan = Plan(updates=40, strength=1e4, init_scale=1.0)
+    trained, left_out = (WideFeature(plan, tmp_path) for _ in range(2))
+    trained.train()
+    left_out.train(skipped={39})
+    assert trained.final_loss() < 10
+    assert left_out.final_loss() < 10
 
 
 def test_there_are_enough_patients() -> None:
