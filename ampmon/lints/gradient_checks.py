@@ -84,6 +84,13 @@ _SMALL = 1e-2
 """Code that takes the scale into account does not clip to less than this times the scale."""
 
 
+_CLIPS = {
+    "norm": "clip_grad_norm_(model.parameters(), max_norm)",
+    "largest element": "clip_grad_value_(model.parameters(), clip_value)",
+}
+"""Torch's function that keeps each size below a limit."""
+
+
 class Clipping:
     """Compares the sizes of finite gradients only, because an overflow says nothing about clipping."""
 
@@ -114,12 +121,12 @@ class Clipping:
                 self._sizes = [*self._sizes, (norm, peak)][-ENOUGH:]
         if len(self._sizes) < ENOUGH:
             return
-        for measure, values in zip(
-            ("norm", "largest element"), zip(*self._sizes, strict=True), strict=True
+        for (measure, clip), values in zip(
+            _CLIPS.items(), zip(*self._sizes, strict=True), strict=True
         ):
             if max(values) <= (1 + _SAME) * min(values) and values[0] < _SMALL * scale:
                 self._reporter.say(
-                    "clip_before_unscale", measure=measure, value=values[0], scale=scale
+                    "clip_before_unscale", measure=measure, clip=clip, value=values[0], scale=scale
                 )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import torch
+from torch import distributed as dist
 
 from ampmon.lints.reporter import ENOUGH, LintReporter, Warn
 from ampmon.probe.accelerator import capturing
@@ -171,9 +172,18 @@ _NO_CALL = Call("ampmon.client.scaler.GradScaler", {})
 
 
 def say_unscaled(stream: Stream, warn: Warn, loss: Any, why: str, call: Call | None) -> bool:
-    """Return whether the loss is computed in fp16. If so, report it: the fix is ``call``, with the scaler enabled."""
+    """Return whether the loss is computed in fp16. If so, report it, or that its parameters are fp16.
+
+    The fix is ``call``, with the scaler enabled.
+    """
     if computes_in(loss) is not torch.float16:
         return False
+    reporter = LintReporter(stream, warn)
+    half = [each for each in leaves_of(loss) if each.dtype is torch.float16]
+    # An enabled scaler would raise. FSDP's leaves are fp16 copies.
+    if call and half and not (dist.is_available() and dist.is_initialized()):
+        reporter.say("fp16_parameters", count=len(half))
+        return True
     first = loss[0] if isinstance(loss, (list, tuple)) else loss
     note = "" if call else "or ampmon.watch(scaler), if you have one"
     call = call or _NO_CALL
@@ -181,5 +191,5 @@ def say_unscaled(stream: Stream, warn: Warn, loss: Any, why: str, call: Call | N
     if "enabled" in call.arguments:
         wanted["enabled"] = "True"
     fix = call.code(wanted, note)
-    LintReporter(stream, warn).say("fp16_without_scaler", scaler=why, call=fix)
+    reporter.say("fp16_without_scaler", scaler=why, call=fix)
     return True

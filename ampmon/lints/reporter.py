@@ -136,8 +136,7 @@ LINTS: dict[str, Lint] = {
         "Gradients are clipped while they are still scaled: their {measure} is {value:.4g} each time",
         "The threshold is compared with gradients that are {scale:.6g} times too large, so every update is clipped to "
         "it. After unscaling, the step is too small by the same factor.",
-        "scaler.unscale_(optimizer)  # before clipping\n"
-        "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\nscaler.step(optimizer)",
+        "scaler.unscale_(optimizer)  # before clipping\ntorch.nn.utils.{clip}\nscaler.step(optimizer)",
     ),
     "unscale_in_accumulation": Lint(
         "warning",

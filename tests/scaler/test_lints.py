@@ -171,6 +171,18 @@ def test_fp16_with_a_disabled_scaler(data_directory: Path) -> None:
 
 
 @SEES_PRECISION
+@pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
+def test_fp16_parameters_with_a_disabled_scaler(data_directory: Path) -> None:
+    """A disabled scaler is not to be enabled while the weights are fp16: torch would refuse to unscale them."""
+    loop = Loop()
+    loop.model.half()
+    ampmon.GradScaler("cpu", enabled=False).scale(loop.loss()).backward()
+    (lint,) = lints_of(data_directory).values()
+    assert lint.detail["rule"] == "fp16_parameters"
+    assert lint.detail["title"].startswith("4 parameters")
+
+
+@SEES_PRECISION
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the scaler is enabled where there is CUDA")
 @pytest.mark.filterwarnings("ignore:torch.cuda.amp.GradScaler is enabled")
 def test_a_scaler_for_cuda_on_a_cpu_gets_one_lint() -> None:
@@ -253,6 +265,21 @@ def test_clipping_of_scaled_gradients(
             nn.utils.clip_grad_value_(loop.model.parameters(), most)
         loop.finish()
     assert set(lints_of(data_directory)) == {"clip_before_unscale"}
+
+
+@pytest.mark.parametrize("how", ["norm", "value"])
+def test_clipping_is_cured_by_the_function_that_clips(data_directory: Path, how: str) -> None:
+    """A constant norm is that of `clip_grad_norm_`, a constant largest element that of `clip_grad_value_`."""
+    loop = Loop()
+    clip = getattr(nn.utils, f"clip_grad_{how}_")
+    for _ in range(12):
+        loop.backward()
+        for gradient in loop.gradients():
+            gradient.copy_(torch.rand_like(gradient)).view(-1)[0] = 5.0
+        clip(loop.model.parameters(), 1.0)
+        loop.finish()
+    (lint,) = lints_of(data_directory).values()
+    assert f"\ntorch.nn.utils.clip_grad_{how}_(model.parameters(), " in lint.detail["fix"]
 
 
 @pytest.mark.parametrize("passes", [1, 3])
