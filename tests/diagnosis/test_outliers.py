@@ -404,7 +404,7 @@ def test_a_loss_that_has_risen_blames_the_learning_rate():
         in rose.explanation
     )
     assert "stable" not in rose.explanation
-    assert rose.fix.startswith("# Use a smaller learning rate")
+    assert rose.fix.startswith("# If the loss should fall, use a smaller learning rate")
 
 
 @pytest.mark.parametrize("size", [1.0, 1e6])

@@ -15,8 +15,10 @@ CLIP = (
     "scaler.unscale_(optimizer)  # before scaler.step(optimizer)\n"
     "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
 )
-SLOWER = f"# Use a smaller learning rate, and clip gradients:\n{CLIP}"
-GO_BACK = SLOWER.replace("# ", "# Go back to a checkpoint saved before step {first}. ", 1)
+GO_BACK = (
+    "# Go back to a checkpoint saved before step {first}. Use a smaller learning rate, and clip gradients:\n"
+    f"{CLIP}"
+)
 LIMIT = (
     "# Inspect these batches. If they are correct, limit their weight before backward():\n"
     "size = loss.detach().abs()\n"

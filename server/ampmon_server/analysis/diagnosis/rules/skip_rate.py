@@ -12,7 +12,7 @@ from ampmon.wire import Finding, Severity
 from ampmon_server.analysis.diagnosis.outliers import HEAVY as HEAVY_LOSS
 from ampmon_server.analysis.diagnosis.outliers import Common, common_of, outlier_skips
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
-from ampmon_server.analysis.diagnosis.rules.fixes import CLIP, LIMIT, LOOK, SLOWER
+from ampmon_server.analysis.diagnosis.rules.fixes import CLIP, LIMIT, LOOK
 from ampmon_server.analysis.diagnosis.updates import calibrated_from, follows_growth
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
@@ -46,6 +46,7 @@ SMALLER = (
     "scaler = ampmon.GradScaler(init_scale={scale}, growth_interval={growth_interval})\n"
     f"{CLIP}"
 )
+SLOWER = f"# If the loss should fall, use a smaller learning rate, and clip gradients:\n{CLIP}"
 LOG = 'ampmon.log({"loss": loss})  # to compare the loss of the skipped steps with the others'
 SEARCH = 4
 """At most this many skips, each at a new lowest scale, continue the search: early gradients may grow sixteenfold."""
