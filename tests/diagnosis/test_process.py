@@ -57,6 +57,13 @@ def test_silence_begins_after_a_minute(quiet_s, expected):
     assert rules_of(replace(run, now=run.last_time + quiet_s * 1_000_000)) == expected
 
 
+def test_a_process_that_died_before_its_first_step_has_nothing_to_resume():
+    """A crash after a step recommends loading the scaler's state, one before the first step nothing."""
+    late, early = (found(case(*runs, status="crashed"))[0] for runs in ([_healthy()], []))
+    assert "load_state_dict" in late.fix
+    assert (early.fix, "Resume" in early.explanation) == ("", False)
+
+
 def test_the_rank_that_stopped_first_is_named():
     """The finding names the rank that stopped first, and no rank if all stopped at the same step."""
     cells = _healthy().recent
