@@ -84,13 +84,6 @@ _SMALL = 1e-2
 """Code that takes the scale into account does not clip to less than this times the scale."""
 
 
-_CLIPS = {
-    "norm": "clip_grad_norm_(model.parameters(), max_norm)",
-    "largest element": "clip_grad_value_(model.parameters(), clip_value)",
-}
-"""Torch's function that keeps each size below a limit."""
-
-
 class Clipping:
     """Compares the sizes of finite gradients only, because an overflow says nothing about clipping."""
 
@@ -121,8 +114,10 @@ class Clipping:
                 self._sizes = [*self._sizes, (norm, peak)][-ENOUGH:]
         if len(self._sizes) < ENOUGH:
             return
-        for (measure, clip), values in zip(
-            _CLIPS.items(), zip(*self._sizes, strict=True), strict=True
+        norms, peaks = zip(*self._sizes, strict=True)
+        for measure, clip, values in (
+            ("norm", "clip_grad_norm_(model.parameters(), max_norm)", norms),
+            ("largest element", "clip_grad_value_(model.parameters(), clip_value)", peaks),
         ):
             if max(values) <= (1 + _SAME) * min(values) and values[0] < _SMALL * scale:
                 self._reporter.say(

@@ -417,7 +417,6 @@ def test_a_large_loss_is_named_instead_of_a_layer(size):
     (first, *others) = found(case(replace(run, skips=rows), logged={"loss": loss}))
     assert "culprit_layer" not in {each.rule for each in others}
     assert first.rule == ("low_scale" if size > 1 else "culprit_layer")
-    assert ("The logged loss is 3" in first.explanation) == (size > 1)
     assert ("divide the targets by their standard deviation" in first.fix) == (size > 1)
 
 

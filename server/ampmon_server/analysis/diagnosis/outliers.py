@@ -44,7 +44,7 @@ class LossPattern:
     """The loss logged under ``name`` at skipped updates: ``ratio`` times the usual one at ``heavy`` of them.
 
     It certainly was at ``surely`` of those: the others only share a cell with one. ``known`` says whether the loss of
-    every skipped update was logged.
+    every skipped update was logged. The usual one is ``newest`` now, and ``growth`` times the first value.
     """
 
     name: str
@@ -52,6 +52,12 @@ class LossPattern:
     heavy: int
     surely: int
     known: bool
+    newest: float
+    growth: float
+
+    @property
+    def has_risen(self) -> bool:
+        return RISEN < self.growth < np.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +72,7 @@ class CulpritPattern:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What updates skipped at ``steps`` [s] have in common. ``proven`` is a scale that lets such batches through.
-
-    ``risen`` is that of `risen_loss`.
-    """
+    """What updates skipped at ``steps`` [s] have in common. ``proven`` is a scale that lets such batches through."""
 
     steps: Ints
     period: int | None
@@ -77,7 +80,6 @@ class Common:
     culprits: CulpritPattern
     norm_ratio: float | None
     proven: float | None
-    risen: float | None
 
     @property
     def is_loss_heavy(self) -> bool:
@@ -94,7 +96,6 @@ def common_of(scaler: ScalerCase, steps: Ints, logged: Mapping[str, Cells]) -> C
         culprits_of(scaler, steps),
         norm_ratio(scaler, steps),
         proven_scale(scaler.recent, steps),
-        risen_loss(logged),
     )
 
 
@@ -129,12 +130,15 @@ def loss_at(scaler: ScalerCase, steps: Ints, logged: Mapping[str, Cells]) -> Los
     )
     ratios = known.cells["value_max"][at_skip] / known.usual[at_skip]
     largest = known.cells["value_max_step"][at_skip]
+    first, newest = float(known.cells["value_first"][0]), float(known.usual[-1])
     return LossPattern(
         name=known.name,
         ratio=float(np.median(ratios)) if len(ratios) else 1.0,
         heavy=int(at_skip[place].any(0).sum()),
         surely=int(np.isin(both, largest).any(0).sum()),
         known=bool(is_logged.all()),
+        newest=newest,
+        growth=newest / first if first > 0 else 0.0,
     )
 
 
@@ -185,21 +189,6 @@ def _known(logged: Mapping[str, Cells]) -> _KnownLoss | None:
         return None
     around = sliding_window_view(np.pad(typical(cells), BESIDE, mode="edge"), 2 * BESIDE + 1)
     return _KnownLoss(name, cells, np.median(around, axis=1))
-
-
-def large_loss(logged: Mapping[str, Cells]) -> float | None:
-    """Return the newest usual training loss, if it is so large that its gradients overflow in any layer."""
-    known = _known(logged)
-    newest = float(known.usual[-1]) if known else 0.0
-    return newest if LARGE < newest < np.inf else None
-
-
-def risen_loss(logged: Mapping[str, Cells]) -> float | None:
-    """Return the newest usual training loss, divided by its first value, if it has risen."""
-    known = _known(logged)
-    first = float(known.cells["value_first"][0]) if known else 0.0
-    ratio = float(known.usual[-1]) / first if known and first > 0 else 0.0
-    return ratio if RISEN < ratio < np.inf else None
 
 
 def outlier_ratio(cells: Cells, first: int, last: int) -> float | None:

@@ -10,8 +10,10 @@ from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count
 
 
-EXPLANATION = "The process exited unexpectedly. {how}"
-RESUME = " Everything up to its last step is stored. Resume from the newest checkpoint, with the scaler's state."
+EXPLANATION = (
+    "The process exited unexpectedly. {how} Everything up to its last step is stored. Resume from a "
+    "checkpoint, if there is one, with the scaler's state."
+)
 RAISED = "It raised {type}: see its own output for the {what}."
 KILLED = (
     "No exception was recorded: the process was killed, for example by the scheduler or for lack of memory, or the "
@@ -40,8 +42,7 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
         title=f"The process died{after}{why}",
         explanation=EXPLANATION.format(
             how=RAISED.format(type=raised, what=what) if raised else KILLED
-        )
-        + (RESUME if last is not None else ""),
+        ),
         fix=FIX if last is not None else "",
         last_step=last,
         evidence={"exception": raised or None, "last_step": last},

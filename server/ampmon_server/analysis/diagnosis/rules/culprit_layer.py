@@ -10,12 +10,11 @@ from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.ledger import UNSCALED, skipped_updates
 from ampmon_server.analysis.diagnosis.outliers import (
     FAR,
+    LARGE,
     culprits_of,
-    large_loss,
     loss_at,
     outlier_skips,
     period_of,
-    risen_loss,
 )
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
 from ampmon_server.analysis.diagnosis.rules.fixes import LAYER_IN_FP32
@@ -66,8 +65,7 @@ def examine(
     parameter, times = found.first, found.times
     some = found.known - found.everywhere
     recurs = times >= RECURRING and times >= MOST * some and 2 * times > found.known
-    exploded = large_loss(logged) or risen_loss(logged) or _is_heavy(scaler, logged, steps)
-    if parameter is None or not recurs or exploded:
+    if parameter is None or not recurs or _is_heavy(scaler, logged, steps):
         return None
     return Finding(
         rule="culprit_layer",
@@ -97,8 +95,12 @@ def _doubts(steps: Ints, *, is_logged: bool) -> Iterator[str]:
 def _is_heavy(scaler: ScalerCase, logged: Mapping[str, Cells], steps: Ints) -> bool:
     """Whether the logged loss was far from the usual one at most of these skips, and other layers overflowed at some.
 
-    A layer that overflows by itself, at a loss that it makes large, is the same one at any scale.
+    A layer that overflows by itself, at a loss that it makes large, is the same one at any scale. The usual loss may be
+    large itself, or have risen.
     """
+    loss = loss_at(scaler, steps, logged)
+    if loss is None or loss.newest > LARGE or loss.has_risen:
+        return loss is not None
     # A skip lists only its first culprits. The number of the others tells such skips apart.
     overflowed = {
         (
@@ -108,6 +110,4 @@ def _is_heavy(scaler: ScalerCase, logged: Mapping[str, Cells], steps: Ints) -> b
         for each in scaler.skips
         if each.step in steps
     }
-    loss = loss_at(scaler, steps, logged)
-    is_far = loss is not None and 2 * loss.heavy > len(steps) and loss.ratio >= FAR
-    return is_far and len(overflowed) > 1
+    return 2 * loss.heavy > len(steps) and loss.ratio >= FAR and len(overflowed) > 1

@@ -162,8 +162,8 @@ def _at_steady_scale(skips: _Skips, common: Common) -> tuple[str, str, str]:
     newest = ", ".join(count(step) for step in common.steps[-NEWEST:].tolist())
     steady = _some(skips.steady, skips.window)
     why = STEADY.format(steady=steady, steps=newest) + "".join(_words(common))
-    if common.loss is not None and common.risen:
-        why += RISEN.format(name=common.loss.name, ratio=magnitude_of(common.risen))
+    if common.loss is not None and common.loss.has_risen:
+        why += RISEN.format(name=common.loss.name, ratio=magnitude_of(common.loss.growth))
     where, fix = f"{steady} at a steady scale{every}", _fix(common)
     if skips.severity(skips.grown) is not None and "growth_interval" not in fix:
         others, grown, less_often = _after_growth(skips)
@@ -204,7 +204,7 @@ def _words(common: Common) -> Iterator[str]:
         yield EVERYWHERE.format(everywhere=culprits.everywhere, known=culprits.known)
     elif culprits.times > 1:
         yield FIRST.format(first=culprits.first, times=culprits.times, known=culprits.known)
-    if common.norm_ratio is not None and not common.risen:
+    if common.norm_ratio is not None and (loss is None or not loss.has_risen):
         sentence = CALM if common.norm_ratio < RAISED else UNSTEADY
         yield sentence.format(ratio=magnitude_of(common.norm_ratio))
 
@@ -212,7 +212,7 @@ def _words(common: Common) -> Iterator[str]:
 def _fix(common: Common) -> str:
     """The cure: a smaller rate, a limit on outlier losses, or a smaller scale. Else code that helps find the cause."""
     loss = common.loss
-    if common.risen:
+    if loss is not None and loss.has_risen:
         return SLOWER
     if loss is not None and common.is_loss_heavy:
         return LIMIT.format(most=HEAVY_LOSS)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.outliers import large_loss
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.fixes import BF16
 from ampmon_server.analysis.diagnosis.updates import is_alive, newest_scale
-from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
-from ampmon_server.model.names import training_loss
 from ampmon_server.model.thresholds import Thresholds
-from ampmon_server.model.words import magnitude_of, plural, power_of_two
+from ampmon_server.model.words import plural, power_of_two
 
 
 EXPLANATION = (
@@ -24,31 +19,26 @@ EXPLANATION = (
     "targets of a regression are large, a layer's gradient is far larger than all others, or inf and NaN come from a "
     "place that the scale does not affect."
 )
-LARGE = " The logged {name} is {loss}, which the scale only makes smaller."
 FIX = (
     "# If the loss is a sum, take its mean. In a regression, divide the targets by their standard deviation.\n"
     f"# If gradients are large by nature, use bf16:\n{BF16}"
 )
 
 
-@each_scaler_with_logged
-def examine(
-    scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
-) -> Finding | None:
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """Return a warning while the scale is that low."""
     scale = newest_scale(scaler)
     if not is_alive(scale) or scale >= thresholds.low_scale:
         return None
     last = int(scaler.recent["last"][-1])
     first = _first(scaler, thresholds.low_scale)
-    name, loss = training_loss(logged) or "", large_loss(logged)
     return Finding(
         rule="low_scale",
         severity="warning",
         title=f"The scale is now {power_of_two(scale)}, and has been below {thresholds.low_scale:g} "
         f"for {plural(last - first + 1, 'step')}",
-        explanation=EXPLANATION
-        + (LARGE.format(name=name, loss=magnitude_of(loss)) if loss else ""),
+        explanation=EXPLANATION,
         fix=FIX,
         first_step=min(first, last),
         last_step=last,
