@@ -210,12 +210,12 @@ def _words(common: Common) -> Iterator[str]:
 
 
 def _fix(common: Common) -> str:
-    """The cure: a smaller rate, a limit on outlier losses, or a smaller scale. Else code that helps find the cause."""
+    """The cure: a limit on outlier losses, a smaller rate, or a smaller scale. Else code that helps find the cause."""
     loss = common.loss
-    if loss is not None and loss.has_risen:
-        return SLOWER
     if loss is not None and common.is_loss_heavy:
         return LIMIT.format(most=HEAVY_LOSS)
+    if loss is not None and loss.has_risen:
+        return SLOWER
     # Never without clipping: outliers that a smaller scale lets through destroy the weights.
     if common.proven is not None:
         return SMALLER.format(scale=in_code(common.proven), growth_interval=NEVER)
