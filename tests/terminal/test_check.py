@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,16 @@ from typed import typed
 
 
 SCRIPT = """
+import argparse
+
 import torch
 from torch import nn
 from beside_it import FACTOR
 
 print("loading")
+arguments = argparse.ArgumentParser()
+arguments.add_argument("--lr", type=float)
+arguments.parse_args()
 
 class Squares(nn.Module):
     def forward(self, inputs):
@@ -40,12 +46,16 @@ def half():
 
 def two():
     return 1, 2
+
+def ends():
+    raise SystemExit(2)
 """
 
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["ampmon", "check", "a command's"])
     (tmp_path / "beside_it.py").write_text("FACTOR = 1000.0\n")
     path = tmp_path / "checked_training.py"
     path.write_text(SCRIPT)
@@ -53,7 +63,10 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_script_is_checked(script: Path) -> None:
-    """A healthy model exits with 0, a sick one with 1 and a fix as text or JSON. Only code exceeds 80 columns."""
+    """A healthy model exits with 0, a sick one with 1 and a fix as text or JSON. Only code exceeds 80 columns.
+
+    The script reads its own arguments as it is imported, and gets none of the command's.
+    """
     healthy = typed("check", f"{script}:healthy")
     assert healthy.code == 0
     assert healthy.out.startswith("Nothing to change")
@@ -76,6 +89,7 @@ def test_a_script_is_checked(script: Path) -> None:
         (":broken", "OSError: no data"),
         (":half", "call model.float"),
         (":two", "it has to return (model, batch, loss_fn)"),
+        (":ends", 'guard its training code with if __name__ == "__main__"'),
         (":none", "has no function 'none'"),
         ("", "names no function; write"),
         ("x:none", "no such script; write SCRIPT.py:FUNCTION"),

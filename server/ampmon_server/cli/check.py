@@ -36,6 +36,9 @@ def run(arguments: argparse.Namespace) -> int:
             found = preflight(*made, init_scale=arguments.init_scale)
     except ConfigurationError:
         raise
+    except SystemExit:
+        why = 'the script exits; guard its training code with if __name__ == "__main__"'
+        raise ConfigurationError(f"{arguments.target}: {why}") from None
     except Exception:
         failure = traceback.format_exc().rstrip()
         raise ConfigurationError(f"{arguments.target} failed:\n{failure}") from None
@@ -44,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _function(target: str) -> Callable[[], Any]:
-    """Import a script as Python runs one, with its folder on the path. Return its function."""
+    """Import a script as Python runs one without arguments, with its folder on the path. Return its function."""
     path, _, name = target.rpartition(":")
     script = Path(path)
     if Path(target).is_file():
@@ -56,6 +59,7 @@ def _function(target: str) -> Callable[[], Any]:
     assert spec.loader is not None
     # Registered before it runs, because dataclasses and pickle look a module up by its name.
     module = sys.modules[script.stem] = importlib.util.module_from_spec(spec)
+    sys.argv = [path]  # for a script that reads its arguments as it is imported
     sys.path.insert(0, str(script.parent.resolve()))
     spec.loader.exec_module(module)
     found: Callable[[], Any] | None = getattr(module, name, None)
