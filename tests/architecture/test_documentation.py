@@ -49,6 +49,7 @@ REFERENCE = re.sub(
 """The reference pages, with each generated name as inline code."""
 SOURCES = sorted([*ROOT.glob("ampmon/**/*.py"), *ROOT.glob("server/**/*.py")])
 NAMED_TEST = re.compile(r"`((?:tests|campaigns)/[\w/]+\.py)::(\w+)`")
+NAMED_FILE = re.compile(r"`(\w+/[\w/]+\.py)\b")
 DOES_NOT_WAIT = re.compile(r"\b(syncs?|blocks?|blocking|waits?)\b", re.IGNORECASE)
 
 
@@ -209,6 +210,16 @@ def test_links_lead_somewhere(page: Path) -> None:
         for target, heading in targets
         if heading and heading not in anchors(page.parent / target if target else page)
     ] == []
+
+
+def test_files_named_in_decisions_exist() -> None:
+    """Every Python file that a decision or the architecture names exists, below the root, `server/` or the service."""
+    places = [ROOT, ROOT / "server", ROOT / "server" / "ampmon_server"]
+    pages = [*ROOT.glob("docs/decisions/*.md"), ROOT / "docs" / "architecture.md"]
+    named = {(page.name, file) for page in pages for file in NAMED_FILE.findall(page.read_text())}
+
+    assert len(named) >= 20
+    assert [each for each in named if not any((at / each[1]).exists() for at in places)] == []
 
 
 def anchors(page: Path) -> set[str]:
