@@ -201,3 +201,15 @@ def test_a_database_url_that_is_none_is_named(command: str, tmp_path: Path) -> N
     (line,) = err.splitlines()
     assert code == 2
     assert line.startswith(f"ampmon db {command}: --database-url: write an SQLAlchemy URL, such as")
+
+
+def test_an_unknown_option_is_reported_with_the_usage_of_its_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The usage above the error lists the command's own options, not the commands."""
+    with pytest.raises(SystemExit):
+        main(["show", "--jsno"])
+
+    err = capsys.readouterr().err
+    assert err.startswith("usage: ampmon show ")
+    assert err.endswith("ampmon show: error: unrecognized arguments: --jsno\n")

@@ -40,7 +40,11 @@ def main(argv: Sequence[str]) -> int:
     try:
         try:
             if argv:
-                parser().parse_args(argv, given)
+                typed = parser()
+                _, unknown = typed.parse_known_args(argv, given)
+                if unknown:  # reported with the usage of the command, which lists what there is
+                    words = f"unrecognized arguments: {' '.join(unknown)}"
+                    commands_of(typed)[given.command].error(words)
             return int(resolve_name(given.function)(given) or 0)
         finally:
             sys.stdout.flush()  # here, where a failure is caught, and not when Python ends
