@@ -81,7 +81,7 @@ def test_a_token_is_for_training_and_looking_by_default(token: Token) -> None:
     ("words", "why"),
     [
         (("a b",), "name"),
-        (("x", "--scope", "all"), "'all'"),
+        (("x", "--scope", "all"), "--scope 'all': write ingest, read or admin"),
         (("x", "--expires", "90"), "such as 90d"),
         (("x", "--project", ""), "projects"),
     ],

@@ -162,17 +162,13 @@ def base_path(given: str) -> str:
 
 def frame_ancestors(given: Sequence[str]) -> tuple[str, ...]:
     """The origins in the syntax of a Content-Security-Policy. Raises ConfigurationError."""
-    return tuple(_ancestor(each) for each in given)
-
-
-def _ancestor(given: str) -> str:
-    if given.strip("'") == "self":
-        return "'self'"
-    if not _ORIGIN.fullmatch(given.rstrip("/")):
-        raise ConfigurationError(
-            f"--frame-ancestors {given}: write an origin such as https://hub.example, or self"
-        )
-    return given.rstrip("/")
+    example = "an origin such as https://hub.example, or self"
+    return tuple(
+        "'self'"
+        if each.strip("'") == "self"
+        else _like(_ORIGIN, "--frame-ancestors", each.rstrip("/"), example)
+        for each in given
+    )
 
 
 def origins(given: Sequence[str]) -> tuple[str, ...]:
