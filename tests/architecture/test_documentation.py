@@ -213,8 +213,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_files_named_in_decisions_exist() -> None:
-    """Every Python file that a decision or the architecture names exists, below the root, `server/` or the service."""
-    places = [ROOT, ROOT / "server", ROOT / "server" / "ampmon_server"]
+    """Every Python file that a decision or the architecture names exists, below the root or a package."""
+    places = [ROOT, ROOT / "ampmon", ROOT / "server", ROOT / "server" / "ampmon_server"]
     pages = [*ROOT.glob("docs/decisions/*.md"), ROOT / "docs" / "architecture.md"]
     named = {(page.name, file) for page in pages for file in NAMED_FILE.findall(page.read_text())}
 
