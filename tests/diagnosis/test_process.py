@@ -87,6 +87,7 @@ def test_one_lost_record_is_a_warning(field):
     (finding,) = found(case(_healthy(), **{field: 1}))
     assert (finding.rule, finding.severity) == ("telemetry_gaps", "warning")
     assert finding.title.startswith("1 ")
+    assert "database was restored from a copy or replaced" in finding.explanation
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from ampmon.config import data_directory
 from ampmon_server.cli.progress import progress
+from ampmon_server.model.words import plural
 from ampmon_server.settings import Settings
 from ampmon_server.store import Defect, Distribution, Unusable, Verification
 from ampmon_server.store import upgrade as upgrade_schema
@@ -51,7 +52,7 @@ def verify(arguments: argparse.Namespace) -> int:
         for finding in _findings(verification, arguments.run, repair=arguments.repair):
             print(finding, flush=True)
             found += 1
-        print(f"{verification.database}: {found or 'nothing'} found", file=sys.stderr)
+        print(f"{verification.database}: {plural(found, 'defect')} found", file=sys.stderr)
     return FOUND if found else 0
 
 

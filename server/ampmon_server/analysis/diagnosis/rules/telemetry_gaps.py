@@ -13,7 +13,8 @@ from ampmon_server.model.words import plural
 EXPLANATION = (
     "Training was not affected, but skips among the lost records are not counted, and charts have gaps there. Records "
     "are lost if the disk of the data directory is full, slow or missing, if a job is killed while it has records in "
-    "memory, or if two processes write as the same rank."
+    "memory, or if two processes write as the same rank. If the server's database was restored from a copy or replaced,"
+    " earlier records are missing, and there is nothing to change."
 )
 FIX = "export AMPMON_DIR=/local/disk/ampmon  # a local disk with free space, not a network file system"
 RIVALS_FIX = "unset AMPMON_RUN_ID  # or give each job its own"
