@@ -25,6 +25,7 @@ def test_a_crash_is_critical_and_an_interruption_is_not():
     broken = (event("exception", type="KeyboardInterrupt"),)
     (interrupted,) = found(case(_healthy(), status="crashed", events=broken))
     assert [each.rule for each in killed + raised] == ["crashed", "crashed"]
+    assert ["full disk" in each.explanation for each in killed + raised] == [True, False]
     assert "OSError" in raised[0].title
     assert (killed[0].severity, interrupted.severity) == ("critical", "notice")
 

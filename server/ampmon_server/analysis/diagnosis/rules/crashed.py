@@ -11,13 +11,13 @@ from ampmon_server.model.words import count
 
 
 EXPLANATION = (
-    "The process exited unexpectedly. {how} Everything up to its last step is stored. Resume from a "
+    "The process exited unexpectedly. {how} Everything up to the last step shown is stored. Resume from a "
     "checkpoint, if there is one, with the scaler's state."
 )
 RAISED = "It raised {type}: see its own output for the {what}."
 KILLED = (
-    "No exception was recorded: the process was killed, for example by the scheduler or for lack of memory, or the "
-    "machine went down."
+    "No exception was recorded: the process was killed, for example by the scheduler or for lack of memory, the "
+    "machine went down, or a full disk took no record of the end."
 )
 INTERRUPTED = frozenset({"KeyboardInterrupt"})
 FIX = "scaler.load_state_dict(checkpoint['scaler'])  # with the model's and the optimizer's"
