@@ -25,7 +25,7 @@ from ampmon_server.settings import Settings
 
 
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
-_SEGMENT = re.compile(r"(?!\.{1,2}$)[\w.~@-]+", re.ASCII)
+_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[\w.~@-]+)*", re.ASCII)
 _ORIGIN = re.compile(
     r"https?://(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:(\d{1,5}|\*))?", re.IGNORECASE
 )
@@ -154,10 +154,7 @@ def hosts(given: Sequence[str]) -> tuple[str, ...]:
 def base_path(given: str) -> str:
     """The path with a leading slash and no trailing one, or "". Raises ConfigurationError."""
     path = given.strip("/")
-    for part in path.split("/") if path else ():
-        if not _SEGMENT.fullmatch(part):
-            raise ConfigurationError(f"--base-path {given}: write a path such as /user/me/ampmon")
-    return path and f"/{path}"
+    return _like(_PATH, "--base-path", path and f"/{path}", "a path such as /user/me/ampmon")
 
 
 def frame_ancestors(given: Sequence[str]) -> tuple[str, ...]:

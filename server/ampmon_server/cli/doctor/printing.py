@@ -5,8 +5,6 @@ Colours only on terminals, and never as the only sign.
 
 from __future__ import annotations
 
-import io
-import sys
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -59,7 +57,8 @@ class Paper:
         self._run = run
         self._charts = f"after `ampmon import {log}`" if log else "on the page of `ampmon serve`"
         self._page = page
-        self._console = _console()
+        self._console = Console(highlight=False)
+        self._console.width = min(self._console.width, COLUMNS_MAX)
         # The terminal's own colours, which its user can read.
         self._python = Syntax("", "python", theme="ansi_dark")
 
@@ -168,16 +167,6 @@ class Paper:
         if stream is not None:
             query["stream"] = stream
         return f"{self._page}/#/runs/{self._run.run_id}{'?' if query else ''}{urlencode(query)}"
-
-
-def _console() -> Console:
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="replace"
-        )  # some encodings lack the shapes: print ? instead of failing
-    console = Console(highlight=False)
-    console.width = min(console.width, COLUMNS_MAX)
-    return console
 
 
 def _where(finding: Finding) -> str:
