@@ -206,7 +206,7 @@ def test_what_is_left_is_said_with_the_reason(tmp_path: Path, server: RecordingS
     away = ampmon("sync", tmp_path / "away")
     assert away.returncode == 1
     assert "connection refused" in away.stdout
-    assert "run it again" in away.stderr
+    assert "check that the server runs, then run it again" in away.stderr
     attempt = left_behind(tmp_path / "refused", server.url)
     server.store.refuse = lambda record: record.seq == 1
     refused = ampmon("sync", tmp_path / "refused")

@@ -183,7 +183,8 @@ def _conclude(sync: Sync, outcomes: list[SpoolOutcome], ways: _Ways) -> int:
 def _advice(left: list[SpoolOutcome], ways: _Ways) -> str:
     lacking = {outcome.url for outcome in left if outcome.problem in _LACKS_TOKEN}
     if not lacking:
-        return "run it again to continue"
+        silent = any((outcome.problem or "").startswith("no answer") for outcome in left)
+        return f"{'check that the server runs, then ' if silent else ''}run it again to continue"
     if lacking & ways.kept_from:
         at = min(lacking & ways.kept_from)
         return (
