@@ -33,16 +33,17 @@ test("an infinity of a heatmap has words and no value: what it is drawn at was n
   assert.equal(rows({})[0], "n,5,a,9999,");
 });
 
-test("along an axis of logarithms, the values are given; a share at its lower end is 0", () => {
-  const meta = { title: "", bases: { x: 2, y: 2, y2: 10 } };
+test("along an axis of logarithms, the values are given; a share at its lower end is 0, and a scale at its ends 0 or inf", () => {
+  const meta = { title: "", bases: { x: 2, y: 2, y2: 10, y3: 2 } };
   const axes = { xaxis: {}, yaxis: { range: [-1, 30] }, yaxis2: { range: [-5, 0.1] } };
   const data = [
     { name: "scale", x: [3], y: [Math.log2(1000)] },
     { name: "scale", x: [3, 4, 5, 6], y: [16, 24, NaN, -0.5] },
     { name: "share", x: [0, 1], y: [-5, Math.log10(0.25)], yaxis: "y2" },
+    { name: "dead", x: [0, 1], y: [-128, 128], yaxis: "y3" },
   ];
   const rows = csvOf({ data, layout: { ...layout(axes), meta } }).split("\r\n").slice(1, -1);
-  assert.deepEqual(rows, ["scale,8,1000,,", "scale,8,65536,,", "scale,16,16777216,,", "scale,32,,,", "scale,64,0.7071068,,", "share,1,0,,", "share,2,0.25,,"]);
+  assert.deepEqual(rows, ["scale,8,1000,,", "scale,8,65536,,", "scale,16,16777216,,", "scale,32,,,", "scale,64,0.7071068,,", "share,1,0,,", "share,2,0.25,,", "dead,1,0,,", "dead,2,inf,,"]);
 });
 
 test("times are written in full, in UTC", () => {

@@ -6,6 +6,8 @@ const LINE_PIXELS = 16;
 const HEAD_PIXELS = 36;
 /** Stands for the infinities of a heatmap, as in charts/parameters.py. The cell's text gives the true value. */
 const FAR = 9999;
+/** Where scales of 0 and inf are drawn along an axis of log2, as in charts/parts/layout.py. */
+const [DEAD, ENDLESS] = [-128, 128];
 
 /** @type {Record<string, new (buffer: ArrayBuffer) => ArrayLike<number>>} */
 const ARRAYS = { i1: Int8Array, u1: Uint8Array, i2: Int16Array, i4: Int32Array, f4: Float32Array, f8: Float64Array };
@@ -70,7 +72,7 @@ function rowsOf({ name, x, y, yaxis = "y", z, text }, { xaxis, meta: { bases = {
  * @type {(at: unknown, base?: number, floor?: number) => unknown} */
 function valueOf(at, base, floor = -Infinity) {
   if (base === undefined || !Number.isFinite(at)) return at;
-  const value = Number(at) <= floor ? 0 : base ** Number(at);
+  const value = Number(at) <= floor || at === DEAD ? 0 : at === ENDLESS ? Infinity : base ** Number(at);
   // The whole powers are exact, and seven digits of all others.
   return Number.isInteger(at) ? value : Number(value.toPrecision(7));
 }
@@ -83,7 +85,7 @@ export const dateOf = (x, zone = 0) => new Date(x + 60_000 * zone).toISOString()
 
 /** @param {unknown} value */
 function cell(value) {
-  if (typeof value === "number") return Number.isFinite(value) ? String(value) : "";
+  if (typeof value === "number") return value === Infinity ? "inf" : Number.isFinite(value) ? String(value) : "";
   // Names are untrusted, and a spreadsheet would run text that begins like a formula. With a decimal comma, it splits
   // even quoted text at semicolons. East Asian spreadsheets accept full-width signs as well.
   const words = String(value ?? "").replace(/(^|[;\t\r\n])(?=["'\s]*[=+\-@＝＋－＠]|[\t\r])/g, "$1'");
