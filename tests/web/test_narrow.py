@@ -112,4 +112,12 @@ def test_high_contrast_keeps_what_tells_apart(reader: Reader) -> None:
     ):
         found = reader.page.evaluate(colours, [selector, name])
         assert len(set(found)) >= 2, (selector, found)
+    on_highlight = reader.ask("""(() => {
+        const one = document.body.appendChild(document.createElement("i"));
+        one.style.cssText = "forced-color-adjust: none; color: HighlightText";
+        const { color } = getComputedStyle(one);
+        one.remove();
+        return color;
+    })()""")
+    assert reader.page.evaluate(colours, ["[data-x=step]", "color"]) == [on_highlight]
     reader.page.emulate_media(forced_colors="none")
