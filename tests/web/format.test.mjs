@@ -45,8 +45,10 @@ test("a time is on the reader's clock, and names its zone", () => {
   assert.match(moment, /^14 Nov 2023,? (at )?23:13:20 (CET|GMT\+1)$/);
 });
 
-test("a long name is cut where there is little room, and one that is read from the right turns nothing else", () => {
+test("a long name keeps both ends where there is little room, and one that is read from the right turns nothing else", () => {
   assert.equal(words.shortened("short", 60), "short");
-  assert.equal(words.shortened("𝔁".repeat(70), 60), `${"𝔁".repeat(59)}…`);
-  assert.equal(words.shortened("تدريب \u202e", 60), "\u2068تدريب \u202e\u2069");
+  assert.equal(words.shortened("𝔁".repeat(60), 60), "𝔁".repeat(60));
+  assert.equal(words.shortened("𝔁".repeat(61) + "\n8", 60), `${"𝔁".repeat(30)}…${"𝔁".repeat(27)}\n8`);
+  assert.equal(words.isolated("تدريب \u202e"), "\u2068تدريب \u202e\u2069");
+  assert.equal(words.isolated("run"), "run");
 });

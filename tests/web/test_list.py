@@ -402,3 +402,29 @@ def test_names_diagnoses_and_ages_are_whole(reader: Reader) -> None:
         diagnosis, beyond = reader.ask(widths)
         assert diagnosis >= 100, width
         assert beyond <= 0
+
+
+def test_long_names_that_differ_at_their_ends_are_told_apart(reader: Reader) -> None:
+    """On any screen, the list and a comparison show both ends of a long name, and cut off nothing of what they show."""
+    stem = "llama3-8b_fp16_lr1e-4_wd0.1_bs512_seq8192_warmup2000_cosine_clip1.0_dataset-web-edu-v2"
+    posted = [PostedRun(reader.server, f"{stem}_seed{seed}") for seed in range(2)]
+    for run in posted:
+        run.updates(2)
+    shown = """selector => [...document.querySelectorAll(selector)].map((one) =>
+        one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight + 1 ? "cut" : one.textContent)"""
+    views = {
+        f"#/?search={stem}": ("table.runs .named a",),
+        f"#/compare?runs={','.join(str(run.run_id) for run in posted)}": (
+            ".compared a",
+            ".facts:not(.marked) thead th",
+        ),
+    }
+    for view, selectors in views.items():
+        reader.open(view)
+        for selector in selectors:
+            reader.wait("two names", lambda at=selector: len(reader.texts(at)) == 2)
+            for width in (1440, 820, 390):
+                reader.size(width)
+                names = reader.page.evaluate(shown, selector)
+                ends = {name[:6] + name[-6:] for name in names}
+                assert ends == {"llama3_seed0", "llama3_seed1"}, (selector, width)

@@ -412,7 +412,10 @@ def test_names_are_inert(reader: Reader) -> None:
     run.updates(skipped=True)
     run.event("error", where=evil, type="E", message=evil)
     reader.open()
-    reader.wait("the name", lambda: evil in reader.texts("table.runs td:first-child a"))
+    named = "[...document.querySelectorAll('table.runs td:first-child a')].map((one) => one.title)"
+    reader.wait("the name", lambda: evil in reader.ask(named))
+    assert f"{evil[:22]}…{evil[-21:]}" in reader.texts("table.runs td:first-child a")
+    assert reader.ask("document.querySelectorAll('main img, main script').length") == 0
     reader.show(run)
     assert reader.text("h1") == evil
     reader.tab("skips")
@@ -458,3 +461,20 @@ def test_an_address_that_can_be_no_runs_is_said_to_be_none(passer_by: Reader) ->
     run = PostedRun(reader.server)
     run.updates(5)
     reader.arrive(run)
+
+
+def test_a_date_that_is_read_from_the_right_leaves_the_words_after_it(own_reader: Reader) -> None:
+    """In an Arabic browser, the time since a run's start follows the date of the start."""
+    developer = own_reader.page.context.new_cdp_session(own_reader.page)
+    developer.send("Emulation.setLocaleOverride", {"locale": "ar-EG"})
+    run = PostedRun(own_reader.server)
+    run.updates(2)
+    own_reader.load(f"#{run.path}")
+    own_reader.wait("the date", lambda: "started" in own_reader.text("article"))
+    assert own_reader.ask("""(() => {
+        const [date] = [...document.querySelectorAll("article span > bdi")];
+        const after = document.createRange();
+        after.setStartAfter(date);
+        after.setEndAfter(date.parentNode.lastChild);
+        return after.getBoundingClientRect().left - date.getBoundingClientRect().right;
+    })()""") >= -1

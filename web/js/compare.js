@@ -3,7 +3,7 @@
 import { queryOf } from "./address.js";
 import { Charts } from "./charts.js";
 import { badge, h, html, nothing, notices, render, searchField } from "./dom.js";
-import { count, NONE, plural } from "./format.js";
+import { count, NAME_MAX, NONE, plural, shortened } from "./format.js";
 import { paced } from "./pace.js";
 import { get } from "./server.js";
 
@@ -22,7 +22,7 @@ export class Compare {
   #searched = "";
   /** Runs that the search for one to add has found; null shows none. @type {Summary[] | null} */
   #offered = null;
-  #read = paced(() => this.#facts(), FACTS_MS);
+  #read = paced(() => this.#fetch().catch(this.host.onTrouble), FACTS_MS);
 
   /** @param {Extract<Address, {page: "compare"}>} address @param {Host} host */
   constructor({ runs, view }, host) {
@@ -61,7 +61,7 @@ export class Compare {
     if (address.page !== "compare" || address.runs.join() !== this.asked.join()) return false;
     const before = this.path;
     this.charts.look(address.view);
-    if (this.path !== before) void this.#facts();
+    if (this.path !== before) this.#read.now();
     return true;
   }
 
@@ -74,10 +74,6 @@ export class Compare {
   close() {
     this.#read.stop();
     this.charts.close();
-  }
-
-  async #facts() {
-    await this.#fetch().catch(this.host.onTrouble);
   }
 
   async #fetch() {
@@ -123,7 +119,7 @@ export class Compare {
     const leave = () => this.#go(this.asked.filter((each) => each !== id));
     return html`<li>
       ${sample(place)}
-      <a dir="auto" title=${run ? `${name} · ${whose}` : nothing} href=${run ? `#/runs/${encodeURIComponent(id)}` : nothing}>${name}</a>
+      <a dir="auto" title=${run ? `${name} · ${whose}` : nothing} href=${run ? `#/runs/${encodeURIComponent(id)}` : nothing}>${shortened(name, NAME_MAX)}</a>
       <span title=${words} data-side=${far?.side ?? nothing}>${words}</span>
       ${run && badge(run.status)}
       <button type="button" class="quiet" ?hidden=${run === null} aria-pressed=${baseline} aria-label=${`Baseline: ${name}`} @click=${choose}>Baseline</button>
@@ -184,9 +180,9 @@ function sample(place) {
  * @param {string} title @param {string[]} names of the runs @param {FactLine[]} lines @param {boolean} [marked] */
 function facts(title, names, lines, marked = false) {
   const alike = lines.filter((line) => !line.differs).length;
-  const headings = names.map((name, place) => html`<th scope="col" dir="auto" class=${`run-${(place % COLOURS) + 1}`} title=${name}>${name}</th>`);
+  const headings = names.map((name, place) => html`<th scope="col" dir="auto" class=${`run-${(place % COLOURS) + 1}`} title=${name}>${shortened(name, NAME_MAX / 2)}</th>`);
   const rows = lines.map(({ name, values, differs }) => {
-    const cells = values.map((value, place) => html`<td dir="auto" data-name=${names[place] ?? ""}>${value ?? NONE}</td>`);
+    const cells = values.map((value, place) => html`<td dir="auto" data-name=${shortened(names[place] ?? "", NAME_MAX / 2)}>${value ?? NONE}</td>`);
     return html`<tr ?data-differs=${differs}><th scope="row">${name}</th>${cells}</tr>`;
   });
   return html`<section class="ledger">

@@ -4,6 +4,8 @@
 const SPACE = "\u202f";
 
 export const NONE = "–";
+/** Letters of a run's name that fit three lines of a narrow column. Half of them fit a heading. */
+export const NAME_MAX = 44;
 
 /** A number with spaces between thousands. @param {number} number */
 export const count = (number) => String(number).replace(/(?<!\.\d*)\B(?=(\d{3})+(?!\d))/g, SPACE);
@@ -68,12 +70,11 @@ export const clock = (time) => new Date(time / 1000).toLocaleString(undefined, {
 /** The reader's time zone at a time (microseconds; null: now), in minutes east of UTC. @param {number | null} time */
 export const zoneOf = (time) => -(time === null ? new Date() : new Date(time / 1000)).getTimezoneOffset();
 
-/** A name cut to `most` characters, its direction isolated. @type {(name: string, most: number) => string} */
-export function shortened(name, most) {
-  const letters = [...name];
-  const cut = letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : name;
-  return /[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069]/.test(cut) ? `\u2068${cut}\u2069` : cut;
-}
+/** A name of at most `most` letters, an even number. Long names often differ only at an end. @type {(name: string, most: number) => string} */
+export const shortened = (name, most) => name.replace(new RegExp(`^(.{${most / 2}}).{2,}(.{${most / 2 - 1}})$`, "su"), "$1…$2");
+
+/** Text that leaves the words beside it in their order. @param {string} text */
+export const isolated = (text) => /[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069]/.test(text) ? `\u2068${text}\u2069` : text;
 
 /** @param {string} words */
 export const sentence = (words) => words.charAt(0).toUpperCase() + words.slice(1);

@@ -4,7 +4,7 @@
 import { queryOf } from "./address.js";
 import { remember, remembered } from "./browser.js";
 import { badge, DECLARED, h, html, keyed, nothing, popup, render, searchField, select, verdictBadge } from "./dom.js";
-import { ago, clock, count, NONE, percent, plural, unquoted } from "./format.js";
+import { ago, clock, count, NAME_MAX, NONE, percent, plural, shortened, unquoted } from "./format.js";
 
 /** @type {ListColumn[]} */
 export const COLUMNS = [
@@ -45,7 +45,7 @@ function nameOf({ run, chosen }) {
   const tags = [...new Set(run.tags)].map((tag) => html`<span class="tag" dir="auto">${tag}</span>`);
   return html`<div class="named">
     <label class="tick"><input type="checkbox" value=${run.run_id} aria-label=${`Select ${run.name}`} .checked=${chosen}></label>
-    <a dir="auto" href=${`#/runs/${encodeURIComponent(run.run_id)}`} title=${run.name}>${run.name}</a>
+    <a dir="auto" href=${`#/runs/${encodeURIComponent(run.run_id)}`} title=${run.name}>${shortened(run.name, NAME_MAX)}</a>
     <span class="firing" role="img" title=${alarm} aria-label=${alarm} ?hidden=${!run.firing}>◉</span>
     <span class="tags" title=${run.tags.join(", ") || nothing}>${tags}</span>
   </div>`;

@@ -6,7 +6,7 @@ import { AlertsPage } from "./alerts.js";
 import { copyLink, loadTheme, theme, toggleTheme } from "./browser.js";
 import { Compare } from "./compare.js";
 import { byId, copyOf, mark, say } from "./dom.js";
-import { ago, shortened } from "./format.js";
+import { ago, isolated, shortened } from "./format.js";
 import { commandOf, installTips } from "./keyboard.js";
 import { List } from "./list.js";
 import { Live } from "./live.js";
@@ -85,7 +85,7 @@ async function update() {
 /** @param {Page} shown */
 function show({ title, element }) {
   if (!element.isConnected) content.replaceChildren(element);
-  document.title = `${shortened(title, 60)} · ampmon`;
+  document.title = `${isolated(shortened(title, 60))} · ampmon`;
   sayState(live.connection);
   // A screen reader says what has the focus. A reader who moved it meanwhile keeps it. After Back, it is on the run again.
   if (left === document.activeElement) {
