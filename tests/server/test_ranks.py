@@ -108,6 +108,8 @@ def test_of_many_ranks_the_odd_one_is_found(
     assert finding.title.startswith(f"Ranks 0 and {RANKS + 2} disagree on scale or skip at 1 step")
     figure = draw(store, run.run_id, "ranks", ChartRequest(View(width=n)))
     assert figure["layout"]["yaxis"]["range"] == [0.7 - RANKS, 0.7]
+    axis = figure["layout"]["yaxis"]
+    assert (axis["tickvals"][-1], axis["ticktext"][-1]) == (1 - RANKS, f"rank {RANKS + 2}")
     assert "They disagree at 1 of them" in figure["layout"]["meta"]["caption"]
 
 
