@@ -139,6 +139,16 @@ def test_a_report_says_what_is_to_be_known_before_it_is_trusted(tmp_path: Path) 
     assert len(notices) == 2
 
 
+@pytest.mark.usefixtures("few_charts")
+def test_the_processes_of_a_run_are_listed_on_request(tmp_path: Path) -> None:
+    """A report counts the processes, however many there are, and folds away what it knows of each."""
+    run = uuid4()
+    trainers = [Trainer(run_id=run, rank=rank, world_size=2) for rank in range(2)]
+    page = _page(tmp_path, [(each, each.updates(1)) for each in trainers])
+    folded = page.partition("<h2>Reporting processes</h2>")[2]
+    assert folded.startswith("<details class='rows'><summary>2 processes</summary><pre>")
+
+
 def test_a_run_without_an_update_is_not_called_healthy(tmp_path: Path) -> None:
     """A run without an update is not called healthy; with one update it is."""
     assert GOLDEN["no_update"] == NO_UPDATE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from html import escape
 from typing import Any
@@ -221,16 +221,19 @@ def _scale(record: dict[str, Any], name: str) -> str:
 
 def _configuration(run: dict[str, Any]) -> str:
     identity = dict(run["identity"])
-    config = identity.pop("config", {})
-    parts: Iterable[tuple[str, object]] = (
-        ("Configuration", config),
-        ("Reporting process", identity),
+    config = _json(identity.pop("config", {}))
+    # A run of many ranks has as many processes, which would fill hundreds of pages.
+    processes = plural(len(identity["attempts"]), "process", "processes")
+    return (
+        f"<section class='ledger'><h2>Configuration</h2>{config}</section>"
+        "<section class='ledger'><h2>Reporting processes</h2>"
+        f"<details class='rows'><summary>{processes}</summary>{_json(identity)}</details></section>"
     )
-    return "".join(
-        f"<section class='ledger'><h2>{title}</h2><pre><code>"
-        f"{escape(json.dumps(what, indent=2, ensure_ascii=False))}</code></pre></section>"
-        for title, what in parts
-    )
+
+
+def _json(what: object) -> str:
+    text = json.dumps(what, indent=2, ensure_ascii=False)
+    return f"<pre><code>{escape(text)}</code></pre>"
 
 
 def _when(time_us: int) -> str:
