@@ -147,6 +147,12 @@ def test_a_scale_that_just_grew_is_the_greatest() -> None:
     assert shown == "2¹² (between 2⁸ and 2¹²)"
 
 
+def test_a_scale_that_fell_to_zero_is_the_least() -> None:
+    """A scale of 0 has no logarithm, so it is drawn above its place."""
+    shown = scale_now(_summary(scale=0.0), Sketch(low=-128.0, high=16.0))
+    assert shown == "0 (between 0 and 2¹⁶)"
+
+
 @pytest.mark.parametrize(("samples", "word"), [(0, "sampled"), (14, "fp16-representable")])
 def test_samples_that_say_nothing_of_fp16_are_no_missing_samples(samples: int, word: str) -> None:
     """Where no parameter is fp16-representable, as after clipping, the samples have no shares of underflow."""

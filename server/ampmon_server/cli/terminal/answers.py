@@ -113,7 +113,7 @@ def scale_now(run: SummaryAnswer, drawn: Sketch) -> str:
     """Format the newest scale and, if it has changed, its extremes: "2¹⁶ (between 2¹⁴ and 2¹⁷)"."""
     now = scale_of(run.scale, run.scale_kind)
     # The newest scale is not drawn yet if the last update changed it.
-    scales = [2.0**drawn.low, 2.0**drawn.high, *([run.scale] if run.scale else [])]
+    scales = [2.0**drawn.low, 2.0**drawn.high, *([] if run.scale is None else [run.scale])]
     low, high = scale_of(min(scales)), scale_of(max(scales))
     return now if low == high else f"{now} (between {low} and {high})"
 
