@@ -463,6 +463,16 @@ def test_an_address_that_can_be_no_runs_is_said_to_be_none(passer_by: Reader) ->
     reader.arrive(run)
 
 
+def test_a_chart_loads_until_its_library_has_come(passer_by: Reader) -> None:
+    """While the chart library is on its way, charts whose figures have come say that they load."""
+    run = PostedRun(passer_by.server)
+    run.updates(3)
+    passer_by.open(f"#{run.path}")
+    plot = "document.querySelector('[data-figure=scale] .plot:not([hidden])')"
+    passer_by.wait("the figure", lambda: passer_by.ask(f"{plot} !== null"))
+    assert passer_by.ask(f"getComputedStyle({plot}, '::before').content") == '"Loading…"'
+
+
 def test_a_date_that_is_read_from_the_right_leaves_the_words_after_it(own_reader: Reader) -> None:
     """In an Arabic browser, the time since a run's start follows the date of the start."""
     developer = own_reader.page.context.new_cdp_session(own_reader.page)
