@@ -18,7 +18,7 @@ from ampmon_server.model.words import count, plural, power_of_two, pruned, steps
 
 ROW_PIXELS = 24
 NAMED = 16
-"""At most this many ranks are named: first those that disagree, then every second or third of the others, and so on."""
+"""At most this many ranks are named. With more, every second or third is, and so on, with the first that disagrees."""
 
 
 @chart(
@@ -45,7 +45,9 @@ def ranks(window: Window) -> Figure | str:
     if not len(strips[0].every):
         return f"No step here can be compared between ranks.{pruned(source.rows_from)}"
     traces = [_presence(strips, window), *_skips(strips, window), *_disagreements(strips, window)]
-    rank_at = {-place: f"rank {strips[place].rank}" for place in _named(strips)}
+    every = -(-len(strips) // NAMED)
+    odd = next((strip.place for strip in strips if strip.differs.any()), 0)
+    rank_at = {-each.place: f"rank {each.rank}" for each in strips[odd % every :: every]}
     return figure(
         traces,
         window,
@@ -54,17 +56,6 @@ def ranks(window: Window) -> Figure | str:
         caption=_caption(strips, window),
         yaxis=y_axis(range=[0.7 - len(strips), 0.7], showgrid=False, **ticks(rank_at)),
     )
-
-
-def _named(strips: list[Strip]) -> list[int]:
-    """The places with room for the rank's name."""
-    apart = -(-len(strips) // NAMED)
-    odd = [strip.place for strip in strips if strip.differs.any()]
-    named: list[int] = []
-    for place in (*odd, *range(0, len(strips), apart)):
-        if all(abs(place - other) >= apart for other in named):
-            named.append(place)
-    return sorted(named)
 
 
 class Strip:
