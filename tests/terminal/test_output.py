@@ -203,13 +203,14 @@ def test_a_database_url_that_is_none_is_named(command: str, tmp_path: Path) -> N
     assert line.startswith(f"ampmon db {command}: --database-url: write an SQLAlchemy URL, such as")
 
 
+@pytest.mark.parametrize("command", ["show", "db verify", "demo"])
 def test_an_unknown_option_is_reported_with_the_usage_of_its_command(
-    capsys: pytest.CaptureFixture[str],
+    command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The usage above the error lists the command's own options, not the commands."""
     with pytest.raises(SystemExit):
-        main(["show", "--jsno"])
+        main([*command.split(), "--jsno"])
 
     err = capsys.readouterr().err
-    assert err.startswith("usage: ampmon show ")
-    assert err.endswith("ampmon show: error: unrecognized arguments: --jsno\n")
+    assert err.startswith(f"usage: ampmon {command} ")
+    assert err.endswith(f"ampmon {command}: error: unrecognized arguments: --jsno\n")

@@ -40,11 +40,10 @@ def main(argv: Sequence[str]) -> int:
     try:
         try:
             if argv:
-                typed = parser()
-                _, unknown = typed.parse_known_args(argv, given)
+                given.parser = parser()
+                _, unknown = given.parser.parse_known_args(argv, given)
                 if unknown:  # reported with the usage of the command, which lists what there is
-                    words = f"unrecognized arguments: {' '.join(unknown)}"
-                    commands_of(typed)[given.command].error(words)
+                    given.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
             return int(resolve_name(given.function)(given) or 0)
         finally:
             sys.stdout.flush()  # here, where a failure is caught, and not when Python ends

@@ -284,7 +284,7 @@ def _add_database(
 def _add_demo(commands: Commands) -> None:
     does = "train a small model and watch it"
     demo = commands.add_parser("demo", help=does, description=does)
-    demo.set_defaults(function="ampmon_server.demo:main")
+    demo.set_defaults(function="ampmon_server.demo:main", parser=demo)
     says = "updates to train (default: as many as take about five minutes)"
     takes(demo, "--steps N", says, type=_count)
     says = "port of the page (default: 8267, or a free port if that is in use)"

@@ -22,7 +22,7 @@ def add_command(
 ) -> argparse.ArgumentParser:
     """Add a command that a function of this package runs, such as `admin:link`."""
     command = commands.add_parser(name, help=does, description=description or does)
-    command.set_defaults(function=f"ampmon_server.cli.{function}")
+    command.set_defaults(function=f"ampmon_server.cli.{function}", parser=command)
     return command
 
 
