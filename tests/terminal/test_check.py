@@ -48,7 +48,7 @@ def two():
     return 1, 2
 
 def ends():
-    raise SystemExit(2)
+    raise SystemExit("usage: train.py DATA")
 """
 
 
@@ -89,7 +89,7 @@ def test_a_script_is_checked(script: Path) -> None:
         (":broken", "OSError: no data"),
         (":half", "call model.float"),
         (":two", "it has to return (model, batch, loss_fn)"),
-        (":ends", 'guard its training code with if __name__ == "__main__"'),
+        (":ends", "the script exits with 'usage: train.py DATA'; guard its training code with if"),
         (":none", "has no function 'none'"),
         ("", "names no function; write"),
         ("x:none", "no such script; write SCRIPT.py:FUNCTION"),

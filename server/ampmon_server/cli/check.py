@@ -36,8 +36,9 @@ def run(arguments: argparse.Namespace) -> int:
             found = preflight(*made, init_scale=arguments.init_scale)
     except ConfigurationError:
         raise
-    except SystemExit:
-        why = 'the script exits; guard its training code with if __name__ == "__main__"'
+    except SystemExit as ended:
+        said = f" with {ended.code!r}" if isinstance(ended.code, str) else ""
+        why = f'the script exits{said}; guard its training code with if __name__ == "__main__"'
         raise ConfigurationError(f"{arguments.target}: {why}") from None
     except Exception:
         failure = traceback.format_exc().rstrip()
