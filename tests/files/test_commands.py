@@ -148,7 +148,7 @@ def test_a_failed_import_leaves_no_run(
 def test_a_bundle_holds_what_a_bug_report_needs_and_no_secret(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bundle has report, diagnosis, rows and package versions, but neither the token nor a secret variable."""
+    """A bundle has report, diagnosis, rows and package versions, but neither token, secret variable, owner nor host."""
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnopqrstuvwxyz")
     file = tmp_path / "bug.zip"
 
@@ -162,6 +162,8 @@ def test_a_bundle_holds_what_a_bug_report_needs_and_no_secret(
     }
     assert len(parts["updates.jsonl"].splitlines()) == known_run.STEPS - 1
     assert "numpy" in json.loads(parts["environment.json"])["packages"]
-    assert json.loads(parts["run.json"])["owner"] == "[removed]"
+    run = json.loads(parts["run.json"])
+    assert {run["owner"], *(each["host"] for each in run["identity"]["attempts"])} == {"[removed]"}
+    assert " · [removed] · " in parts["report.html"]
     secrets = ["hf_abcdefghijklmnopqrstuvwxyz", (directory / "token").read_text().strip()]
     assert [name for name, text in parts.items() if any(each in text for each in secrets)] == []

@@ -28,11 +28,11 @@ from ampmon_server.exchange.logs import CannotImport, read_log
 from ampmon_server.exchange.rows import SUFFIXES
 from ampmon_server.exchange.sending import log_batches, name_of, send
 from ampmon_server.model.names import file_name
-from ampmon_server.report import gather, page
+from ampmon_server.report import ReportData, gather, page
 
 
-_ANSWERS = ("", "/diagnosis")
 _BUNDLED: tuple[Table, ...] = ("updates", "skips", "events", "scalars")
+_NAMES = ("owner", "host", "boot_id", "acknowledged_by", "made_by")
 _READ = 2**18
 Count: TypeAlias = Callable[[int], object]
 
@@ -56,7 +56,7 @@ def report(arguments: argparse.Namespace) -> None:
     with answering.chosen(arguments) as (server, run):
         file = arguments.output or Path(f"{file_name(run.name)}.html")
         with _opened(file, arguments.force) as output:
-            output.write(_report(server, run.run_id).encode())
+            output.write(page(_gathered(server, run.run_id), __version__).encode())
     print(f"{file}: {plain(run.name)}, {_size(file)}, most of it Plotly's script")
 
 
@@ -103,37 +103,34 @@ def _columns(answer: Any, what: Table, kind: Format) -> Iterator[tuple[bytes, in
     yield into.close(), 0
 
 
-def _report(server: ApiClient, run_id: str) -> str:
-    """Return a run's report as HTML. Shows a progress bar."""
+def _gathered(server: ApiClient, run_id: str) -> ReportData:
+    """Return the contents of a run's report. Shows a progress bar."""
     with progress() as bar:
         task = bar.add_task("report", total=len(RUN_FIGURES) + 2)
-
-        def each(what: str) -> None:
-            bar.update(task, advance=1, description=what)
-
-        return page(gather(server, run_id, each), __version__)
+        return gather(server, run_id, lambda what: bar.update(task, advance=1, description=what))
 
 
 def _pack(server: ApiClient, run_id: str, output: IO[bytes]) -> None:
+    report = _gathered(server, run_id)
+    _remove_names(report.run)
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as packed:
-        for answer in _ANSWERS:
-            body = server.get(f"/runs/{run_id}{answer}")
-            packed.writestr(f"{answer[1:] or 'run'}.json", _without_host(body))
+        for name, answer in (("run", report.run), ("diagnosis", report.diagnosis)):
+            packed.writestr(f"{name}.json", json.dumps(answer, indent=1))
         for table in _BUNDLED:
             with packed.open(f"{table}.jsonl", "w", force_zip64=True) as rows:
                 _copy(server, run_id, table, "jsonl", rows, lambda _: None)
-        packed.writestr("report.html", _report(server, run_id))
+        packed.writestr("report.html", page(report, __version__))
         packed.writestr("environment.json", json.dumps(_environment(), indent=1))
 
 
-def _without_host(body: bytes) -> str:
-    """Remove the owner and the names of machines from an answer: a bug report does not need them."""
-    answer = json.loads(body)
-    for each in (answer, *answer.get("identity", {}).get("attempts", ())):
-        for name in ("owner", "host", "boot_id"):
-            if name in each:
+def _remove_names(run: dict[str, Any]) -> None:
+    """Remove the names of people and machines: a bug report does not need them."""
+    alerts = run["alerts"] or ()
+    mutes = (alert["mute"] for alert in alerts if alert["mute"])
+    for each in (run, *run["identity"]["attempts"], *alerts, *mutes):
+        for name in _NAMES:
+            if each.get(name):
                 each[name] = "[removed]"
-    return json.dumps(answer, indent=1)
 
 
 def _environment() -> dict[str, object]:

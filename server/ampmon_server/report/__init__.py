@@ -16,7 +16,7 @@ from ampmon_server.report.data import ReportData, gather
 from ampmon_server.report.sections import sections
 
 
-__all__ = ["gather", "page"]
+__all__ = ["ReportData", "gather", "page"]
 
 STYLES = ("base", "controls", "status", "findings", "tables", "run", "whatif", "report")
 SCRIPTS = ("roles", "report")
