@@ -157,6 +157,9 @@ def test_the_doctor_reads_a_log(tmp_path: Path) -> None:
     assert "read as a log of deepspeed" in printed.err
     code, out, _ = typed("doctor", "--log", file, "--json")
     assert (code, json.loads(out)["findings"][0]["rule"]) == (20, "sawtooth")
+    one = tmp_path / "one.log"
+    one.write_text("step 100 loss_scale=65536.0\n")
+    assert "read as a log of prints, 1 line with the scale;" in typed("doctor", "--log", one).err
     none = tmp_path / "none.log"
     missing = typed("doctor", "--log", none)
     assert missing == (2, "", f"ampmon doctor: {none}: No such file or directory\n")

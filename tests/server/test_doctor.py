@@ -179,18 +179,27 @@ def test_a_replay_is_shown_as_a_table(ward: Ward) -> None:
 
 
 def test_a_replay_that_a_run_cannot_tell_is_said_to_be_one(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A range of skips too wide to decide is printed as inconclusive."""
+    """A range of skips too wide to decide is inconclusive. Of the recommendation, only its words say so."""
+    monkeypatch.setenv("COLUMNS", "100")  # no cell is wrapped
     policy = SettingAnswer("torch", 65536.0, 2.0, 0.5, 2000)
     was = SimulationAnswer(policy=policy, skips=SkipsAnswer(3, 3, 3))
     other = SimulationAnswer(policy=policy, skips=SkipsAnswer(2, 40.0, 90, known=False))
+    best = SimulationAnswer(
+        policy=policy,
+        skips=SkipsAnswer(0, 20.0, 40, known=False),
+        words="Inconclusive: 0 to 40 skips instead of 3.",
+        code="scaler = torch.amp.GradScaler()",
+    )
     simulated = Simulated(
-        first=0, last=99, updates=100, whole=True, recorded=was, simulated=other, recommended=was
+        first=0, last=99, updates=100, whole=True, recorded=was, simulated=other, recommended=best
     )
     show_replay(Paper(RUN, None), simulated, asked=True)
 
-    assert "2 to 90: inconclusive" in " ".join(capsys.readouterr().out.split())
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "2 to 90: inconclusive" in printed
+    assert "recommended: the same 0 to 40 not sampled" in printed
 
 
 def test_a_replay_is_json_where_that_is_asked_for(ward: Ward) -> None:

@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 from ampmon.errors import AmpmonError, ConfigurationError
+from ampmon.system.plain import plain
 from ampmon.wire import Severity
 from ampmon_server.cli.doctor import explaining
 from ampmon_server.client import ApiClient, answering, choose
 from ampmon_server.client.answers import Diagnosed, Simulated, read
 from ampmon_server.exchange.logs import read_log
 from ampmon_server.exchange.sending import log_batches, name_of, send
+from ampmon_server.model.words import plural
 from ampmon_server.pages.messages import MessageEntry
 
 
@@ -97,9 +99,10 @@ def _asked(arguments: argparse.Namespace) -> Iterator[ApiClient]:
         return
     log = read_log(arguments.log, arguments.log_of)
     batches = list(log_batches(log, name_of(arguments.log), "logs"))
+    lines = plain(plural(len(log.marks), "line"))
     print(
-        f"{arguments.log}: read as a log of {log.framework}, {len(log.marks):,} lines report the scale; "
-        "steps between them are estimates",
+        f"{arguments.log}: read as a log of {log.framework}, {lines} with the scale; "
+        "steps between lines are estimates",
         file=sys.stderr,
     )
     with answering.filled(lambda url, token: send(url, token, batches)) as server:

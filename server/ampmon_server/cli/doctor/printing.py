@@ -192,7 +192,10 @@ def show_replay(paper: Paper, simulated: Simulated, *, asked: bool) -> None:
     table.add_row("as recorded", *_cells(was))
     if asked:
         row = simulated.simulated
-        table.add_row(_difference(row.policy, was.policy), *_cells(row))
+        skips, *rest = _cells(row)
+        if not row.skips.known:  # of the recommendation, its words below the table say so
+            skips += ": inconclusive"
+        table.add_row(_difference(row.policy, was.policy), skips, *rest)
     advised = simulated.recommended
     if advised.code:
         standing = "alternative" if advised.second else "recommended"
@@ -226,7 +229,7 @@ def _band(skips: SkipsAnswer) -> str:
     if skips.low == skips.high:
         return plain(count(skips.low))
     if not skips.known:
-        return plain(f"{count(skips.low)} to {count(skips.high)}: inconclusive")
+        return plain(f"{count(skips.low)} to {count(skips.high)}")
     return plain(f"{count(round(skips.expected))} ({count(skips.low)} to {count(skips.high)})")
 
 
