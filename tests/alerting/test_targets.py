@@ -72,7 +72,11 @@ def test_a_file_says_which_target_gets_which_alert(tmp_path: Path) -> None:
     ("changed", "to", "reason"),
     [
         ('name = "mail"', 'name = "oncall"', "two targets are called 'oncall'"),
-        ('least = "critical"', 'least = "fatal"', "'fatal' - at `$.targets"),
+        (
+            'least = "critical"',
+            'least = "fatal"',
+            "'fatal' - at `$.targets[0].least`; write critical, warning or notice",
+        ),
         ("hourly = 5", "hourly = 0", "`$.policy.hourly`"),
         ("hourly = 5", "hourlies = 5", "unknown field `hourlies`"),
         ("hourly = 5", "hourly = = 5", "(at line 12"),

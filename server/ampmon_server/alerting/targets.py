@@ -145,7 +145,9 @@ def read(path: Path, public_url: str | None = None) -> Alerts:
     try:
         alerts = msgspec.toml.decode(_text(path), type=Alerts)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: {error}") from None
+        # The only choice in the file is `least`. msgspec does not name the choices.
+        choices = "; write critical, warning or notice" if "enum value" in str(error) else ""
+        raise ConfigurationError(f"{path}: {error}{choices}") from None
     page = alerts.public_url if public_url is None else public_url
     if page is not None:
         alerts = msgspec.structs.replace(alerts, public_url=_address(path, page))
