@@ -17,7 +17,7 @@ EXPLANATION = (
 RAISED = "It raised {type}: see its own output for the {what}."
 KILLED = (
     "No exception was recorded: the process was killed, for example by the scheduler or for lack of memory, the "
-    "machine went down, or a full disk took no record of the end."
+    "machine went down, or a full disk had no room to record the end."
 )
 INTERRUPTED = frozenset({"KeyboardInterrupt"})
 FIX = "scaler.load_state_dict(checkpoint['scaler'])  # with the model's and the optimizer's"
