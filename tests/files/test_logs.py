@@ -145,6 +145,15 @@ def test_no_line_is_too_long(tmp_path: Path, framework: str, line: str) -> None:
     assert time.monotonic() - began < 30
 
 
+def test_an_interval_that_a_log_does_not_show_is_in_no_fix(tmp_path: Path) -> None:
+    """Lines that are far apart do not show the growth interval. Code to change keeps the script's own."""
+    file = tmp_path / "train.log"
+    lines = [f"step {100 * n} loss 1 loss_scale={2.0 ** (17 - n)}\n" for n in range(1, 5)]
+    file.write_text("".join(lines))
+
+    assert "GradScaler(), model=model" in typed("doctor", "--log", file).out
+
+
 def test_the_doctor_reads_a_log(tmp_path: Path) -> None:
     """The command prints findings with the framework's own settings and exits with the verdict's code."""
     file = tmp_path / "train.log"

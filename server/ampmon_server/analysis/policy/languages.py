@@ -171,7 +171,7 @@ def _call(policy: ScalePolicy) -> Call:
         given = {
             name: value
             for name, value in _running(policy).items()
-            if number(value) != number(STOCK[name])
+            if number(value) not in (0, number(STOCK[name]))  # 0 is an interval that a log lacks
         }
         if not policy.device.startswith(("cuda", "unknown")):
             given["device"] = f'"{policy.device}"'
