@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 from ampmon.errors import AmpmonError, ConfigurationError
-from ampmon.system.plain import plain
 from ampmon.wire import Severity
 from ampmon_server.cli.doctor import explaining
 from ampmon_server.client import ApiClient, answering, choose
@@ -99,9 +98,8 @@ def _asked(arguments: argparse.Namespace) -> Iterator[ApiClient]:
         return
     log = read_log(arguments.log, arguments.log_of)
     batches = list(log_batches(log, name_of(arguments.log), "logs"))
-    lines = plain(plural(len(log.marks), "line"))
     print(
-        f"{arguments.log}: read as a log of {log.framework}, {lines} with the scale; "
+        f"{arguments.log}: read as a log of {log.framework}, {plural(len(log.marks), 'line')} with the scale; "
         "steps between lines are estimates",
         file=sys.stderr,
     )
