@@ -179,10 +179,14 @@ def say_unscaled(stream: Stream, warn: Warn, loss: Any, why: str, call: Call | N
     if computes_in(loss) is not torch.float16:
         return False
     reporter = LintReporter(stream, warn)
-    half = [each for each in leaves_of(loss) if each.dtype is torch.float16]
+    half = sum(
+        each.dtype is torch.float16
+        for each in leaves_of(loss)
+        if isinstance(each, torch.nn.Parameter)
+    )
     # An enabled scaler would raise. FSDP's leaves are fp16 copies.
     if call and half and not (dist.is_available() and dist.is_initialized()):
-        reporter.say("fp16_parameters", count=len(half))
+        reporter.say("fp16_parameters", count=half)
         return True
     first = loss[0] if isinstance(loss, (list, tuple)) else loss
     note = "" if call else "or ampmon.watch(scaler), if you have one"

@@ -183,6 +183,17 @@ def test_fp16_parameters_with_a_disabled_scaler(data_directory: Path) -> None:
 
 
 @SEES_PRECISION
+@pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
+def test_fp16_inputs_with_gradients_are_no_parameters(data_directory: Path) -> None:
+    """If inputs in fp16 take gradients, as in adversarial training, the weights are not called fp16."""
+    inputs = torch.randn(3, 4, dtype=torch.float16, requires_grad=True)
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.Linear(4, 2)(inputs).float().square().mean()
+    ampmon.GradScaler("cpu", enabled=False).scale(loss).backward()
+    assert set(lints_of(data_directory)) == {"fp16_without_scaler"}
+
+
+@SEES_PRECISION
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the scaler is enabled where there is CUDA")
 @pytest.mark.filterwarnings("ignore:torch.cuda.amp.GradScaler is enabled")
 def test_a_scaler_for_cuda_on_a_cpu_gets_one_lint() -> None:
