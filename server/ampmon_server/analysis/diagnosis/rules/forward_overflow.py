@@ -22,7 +22,7 @@ from ampmon_server.model.words import count, plural
 EXPLANATION = (
     "In the forward pass, {module} was the first whose output was not finite, although its input was. The loss scale "
     "has no effect there. fp16 cannot hold values above 65\u202f504, such as a square or a sum of activations, or an "
-    "input that is not normalized. Compute that module in fp32. If its output is not finite in fp32 either, look for "
+    "input that is not normalised. Compute that module in fp32. If its output is not finite in fp32 either, look for "
     "0/0, a logarithm of 0, a softmax over -inf only, or weights that are not finite."
 )
 ENDLESS = (
