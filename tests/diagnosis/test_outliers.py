@@ -407,17 +407,54 @@ def test_a_loss_that_has_risen_blames_the_learning_rate():
     assert rose.fix.startswith("# If the loss should fall, use a smaller learning rate")
 
 
-@pytest.mark.parametrize("size", [1.0, 1e6])
-def test_a_large_loss_is_named_instead_of_a_layer(size):
-    """A loss of a million, as of targets that are not scaled, overflows in some layer first and lowers the scale."""
-    run = trained(lambda step, scale: scale > 32.0 / 2 ** (step // 50), 500)
+def test_an_outlier_as_the_newest_loss_is_one_of_the_outliers():
+    """If the newest loss is that of a skip, it counts like the others, and the loss has not risen."""
+    loss = losses(450, heavy=lambda step: every_90th(step, 0), together=1)
+    finding = skip_rate(outliers(450), loss=loss)
+    assert "At 5 of them the logged loss was" in finding.explanation
+    assert "times its first value" not in finding.explanation
+
+
+@pytest.mark.parametrize(("dip", "rule"), [(0.01, "skip_rate"), (-0.01, "culprit_layer")])
+def test_a_loss_that_may_be_negative_has_not_risen(dip, rule):
+    """A loss with both signs, such as a policy's, may begin near 0, which says nothing about the learning rate."""
+    run = outliers()
+    rows = tuple(replace(row, culprit_parameters=1) for row in run.skips)
+    step = np.arange(500)
+    loss = logged(step, START + step, np.where(step == 4, dip, np.where(step < 8, 0.01, 0.3)))
+    assert found(case(replace(run, skips=rows), logged={"loss": loss}))[0].rule == rule
+
+
+@pytest.mark.parametrize("together", [1, 16])
+def test_a_layer_that_overflows_alone_is_named_although_the_loss_has_risen(together):
+    """A rising loss, as of a weight that is annealed, does not hide a layer whose overflow makes it an outlier."""
+    run = outliers()
+    rows = tuple(replace(row, culprit_parameters=1) for row in run.skips)
+    loss = losses(500, heavy=lambda step: every_90th(step, 0), together=together)
+    for name in ("sum", "value_min", "value_max"):
+        loss[name][1:] *= 1000
+    assert found(case(replace(run, skips=rows), logged={"loss": loss}))[0].rule == "culprit_layer"
+
+
+@pytest.mark.parametrize(
+    ("size", "init_scale", "rule"),
+    [(1.0, 64.0, "culprit_layer"), (1e6, 64.0, "low_scale"), (1e6, 2.0**16, "culprit_layer")],
+)
+def test_a_large_loss_is_named_instead_of_a_layer(size, init_scale, rule):
+    """A loss of a million, as of large targets, is the cause of a scale below 1, not of skips at a scale above it."""
+    run = trained(
+        lambda step, scale: scale > init_scale / 2 ** (1 + step // 50),
+        500,
+        policy=ScalePolicy(init_scale=init_scale),
+    )
     rows = tuple(replace(row, culprit_parameters=1) for row in run.skips)
     step = np.arange(500)
     loss = logged(step, START + step, size * (0.3 + 2.0 * np.exp(-step / 100)))
-    (first, *others) = found(case(replace(run, skips=rows), logged={"loss": loss}))
-    assert "culprit_layer" not in {each.rule for each in others}
-    assert first.rule == ("low_scale" if size > 1 else "culprit_layer")
-    assert ("divide the targets by their standard deviation" in first.fix) == (size > 1)
+    first, *others = found(case(replace(run, skips=rows), logged={"loss": loss}))
+    assert first.rule == rule
+    is_large = rule == "low_scale"
+    assert is_large == ("divide the targets by their standard deviation" in first.fix)
+    assert not is_large or "culprit_layer" not in {each.rule for each in others}
 
 
 @pytest.mark.parametrize(("culprits", "rule"), [([17, 33], "skip_rate"), ([17], "culprit_layer")])

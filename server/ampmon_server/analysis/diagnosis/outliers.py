@@ -27,7 +27,7 @@ HEAVY = 4
 FAR = 32
 """A loss this many times the usual one overflows at scales far below those that fit other batches."""
 LARGE = 1000
-"""A loss that is usually above this is a sum, or that of targets that are not normalised."""
+"""If it is usually above this where only a scale below 1 fits, a loss is a sum, or its targets are large."""
 RISEN = 10
 """A loss that is usually this many times its first value has risen instead of fallen."""
 BESIDE = 4
@@ -130,15 +130,16 @@ def loss_at(scaler: ScalerCase, steps: Ints, logged: Mapping[str, Cells]) -> Los
     )
     ratios = known.cells["value_max"][at_skip] / known.usual[at_skip]
     largest = known.cells["value_max_step"][at_skip]
-    first, newest = float(known.cells["value_first"][0]), float(known.usual[-1])
+    # A loss that may be negative has no ratio.
+    first = float(known.cells["value_first"][0]) if (known.cells["value_min"] > 0).all() else np.inf
     return LossPattern(
         name=known.name,
         ratio=float(np.median(ratios)) if len(ratios) else 1.0,
         heavy=int(at_skip[place].any(0).sum()),
         surely=int(np.isin(both, largest).any(0).sum()),
         known=bool(is_logged.all()),
-        newest=newest,
-        growth=newest / first if first > 0 else 0.0,
+        newest=float(known.usual[-1]),
+        growth=float(known.usual[-1]) / first,
     )
 
 
@@ -187,7 +188,8 @@ def _known(logged: Mapping[str, Cells]) -> _KnownLoss | None:
     cells = cells[not_finite(cells) < cells["n"]]
     if not len(cells):
         return None
-    around = sliding_window_view(np.pad(typical(cells), BESIDE, mode="edge"), 2 * BESIDE + 1)
+    # Reflected, because an outlier at an end counts once then, as others do.
+    around = sliding_window_view(np.pad(typical(cells), BESIDE, mode="reflect"), 2 * BESIDE + 1)
     return _KnownLoss(name, cells, np.median(around, axis=1))
 
 

@@ -18,7 +18,7 @@ from ampmon_server.analysis.diagnosis.outliers import (
 )
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
 from ampmon_server.analysis.diagnosis.rules.fixes import LAYER_IN_FP32
-from ampmon_server.analysis.diagnosis.updates import calibrated_from, follows_growth
+from ampmon_server.analysis.diagnosis.updates import calibrated_from, follows_growth, newest_scale
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.names import module_of, training_loss
@@ -46,8 +46,8 @@ def examine(
 ) -> Finding | None:
     """Return a notice, which takes the severity of what it explains.
 
-    If every parameter usually overflows, the first is no culprit. Nor is it at a scale that has grown too far, at a
-    loss many times the usual one, or at one that is large or has risen: some layer is always the first there.
+    If every parameter usually overflows, the first is no culprit. Nor is it at a scale that has grown too far, or at a
+    loss that is too large: some layer is always the first there.
     """
     cells = scaler.recent
     grown = follows_growth(cells, scaler.policy, outlier_skips(cells, logged))
@@ -93,14 +93,17 @@ def _doubts(steps: Ints, *, is_logged: bool) -> Iterator[str]:
 
 
 def _is_heavy(scaler: ScalerCase, logged: Mapping[str, Cells], steps: Ints) -> bool:
-    """Whether the logged loss was far from the usual one at most of these skips, and other layers overflowed at some.
+    """Whether the logged loss keeps the scale below 1, has risen, or was far from the usual one at most of these skips.
 
-    A layer that overflows by itself, at a loss that it makes large, is the same one at any scale. The usual loss may be
-    large itself, or have risen.
+    A layer that overflows by itself, at a loss that it makes large, is the same one at any scale.
     """
     loss = loss_at(scaler, steps, logged)
-    if loss is None or loss.newest > LARGE or loss.has_risen:
-        return loss is not None
+    if loss is None:
+        return False
+    if loss.newest > LARGE and newest_scale(scaler) < UNSCALED:
+        return True
+    if 2 * loss.heavy <= len(steps):
+        return loss.has_risen
     # A skip lists only its first culprits. The number of the others tells such skips apart.
     overflowed = {
         (
@@ -110,4 +113,4 @@ def _is_heavy(scaler: ScalerCase, logged: Mapping[str, Cells], steps: Ints) -> b
         for each in scaler.skips
         if each.step in steps
     }
-    return 2 * loss.heavy > len(steps) and loss.ratio >= FAR and len(overflowed) > 1
+    return loss.ratio >= FAR and len(overflowed) > 1
