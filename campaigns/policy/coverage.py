@@ -2,69 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from itertools import permutations
-from typing import TypeAlias
-
 import numpy as np
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn import functional
+from torch.nn.functional import cross_entropy
 
 from ampmon.numerics.formats import FP16
 from ampmon_server.analysis.whatif import LEVELS, Gradient, curve
+from campaigns.clinic.models import MODELS, mlp
+from campaigns.clinic.training import digits
 from campaigns.policy.gradients import histogram
-from campaigns.policy.shifted import trained
+from campaigns.policy.shifted import pairs, trained
 from campaigns.policy.tasks import Batch, Task
 
 
-WIDTH, CLASSES, TOKENS = 32, 10, 200
-WEIGHTS = (1.0, 1e-3)
-"""Factors on the loss: gradients of usual size, and small ones."""
+FACTORS = (1.0, 1e-3)
+"""Of the loss: for gradients of usual size, and for small ones."""
 LITTLE = 0.05
 """A smaller share of subnormal values is little underflow."""
 SLACK = 1e-7
 """Rounding of shares."""
 
-Row: TypeAlias = tuple[bool, bool, bool]
-"""Whether there is little underflow, and whether the ranges of underflow and of subnormal values hold the truth."""
 
-
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.cells, self.head = nn.GRU(8, WIDTH, batch_first=True), nn.Linear(WIDTH, CLASSES)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        outputs: Tensor = self.head(self.cells(inputs)[0][:, -1])
-        return outputs
-
-
-def _layers(*inner: Callable[[], nn.Module], deep: int = 1, out: int = CLASSES) -> nn.Module:
-    hidden = [
-        layer
-        for _ in range(deep)
-        for layer in (nn.Linear(WIDTH, WIDTH), *(each() for each in inner))
-    ]
-    return nn.Sequential(*hidden, nn.Linear(WIDTH, out))
-
-
-def _language() -> nn.Module:
-    block = nn.TransformerEncoderLayer(WIDTH, 4, 64, dropout=0.0, batch_first=True)
-    return nn.Sequential(
-        nn.Embedding(TOKENS, WIDTH), block, nn.Linear(WIDTH, TOKENS), nn.Flatten(0, 1)
-    )
-
-
-def _autoencoder() -> nn.Module:
-    halves = nn.Conv2d(1, 8, 3, 2, 1), nn.SiLU(), nn.Conv2d(8, 16, 3, 2, 1), nn.SiLU()
-    doubles = nn.ConvTranspose2d(16, 8, 2, 2), nn.SiLU(), nn.ConvTranspose2d(8, 1, 2, 2)
-    return nn.Sequential(*halves, *doubles)
-
-
-def _classes(random: Generator) -> Batch:
-    inputs = torch.randn(64, WIDTH, generator=random)
-    return inputs, inputs[:, :CLASSES].argmax(1)
+def _batch(random: Generator) -> Batch:
+    images, labels = digits()
+    drawn = torch.randint(len(images), (64,), generator=random)
+    return images[drawn], labels[drawn]
 
 
 def _focal(found: Tensor, wanted: Tensor) -> Tensor:
@@ -72,75 +35,38 @@ def _focal(found: Tensor, wanted: Tensor) -> Tensor:
     return (-((1 - likelihood.exp()) ** 3) * likelihood).mean()
 
 
-def _sequences(random: Generator) -> Batch:
-    inputs = torch.randn(WIDTH, 20, 8, generator=random)
-    return inputs, inputs.sum((1, 2)).long() % CLASSES
-
-
-def _tokens(random: Generator) -> Batch:
-    inputs = torch.randint(TOKENS, (8, 32), generator=random)
-    return inputs, (inputs.flatten() * 7 + 1) % TOKENS
-
-
-def _images(random: Generator) -> Batch:
-    inputs = torch.rand(8, 1, 16, 16, generator=random)
-    return inputs, inputs
-
-
-def _values(random: Generator) -> Batch:
-    inputs = torch.randn(64, WIDTH, generator=random)
-    return inputs, inputs[:, :1].sin()
-
-
-_ENTROPY = functional.cross_entropy
-MODELS: Mapping[
-    str, tuple[Callable[[], nn.Module], Callable[[Generator], Batch], Callable[..., Tensor]]
-] = {
-    "gelu": (lambda: _layers(nn.GELU, deep=2), _classes, _ENTROPY),
-    "deep": (lambda: _layers(nn.ReLU, deep=6), _classes, _ENTROPY),
-    "batch norm": (lambda: _layers(lambda: nn.BatchNorm1d(WIDTH), nn.ReLU), _classes, _ENTROPY),
-    "layer norm": (
-        lambda: _layers(lambda: nn.LayerNorm(WIDTH), nn.GELU, deep=4),
-        _classes,
-        _ENTROPY,
-    ),
-    "sigmoid": (lambda: _layers(nn.Sigmoid, deep=2), _classes, _ENTROPY),
-    "focal": (lambda: _layers(nn.ReLU), _classes, _focal),
-    "regression": (lambda: _layers(nn.SiLU, out=1), _values, functional.smooth_l1_loss),
-    "recurrent": (Recurrent, _sequences, _ENTROPY),
-    "language": (_language, _tokens, _ENTROPY),
-    "autoencoder": (_autoencoder, _images, functional.mse_loss),
-}
-
-
-def _adam(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.Adam(model.parameters(), 2e-3)
-
-
-def rows(gradient: Callable[[float], Tensor | None]) -> Iterator[tuple[int, Row]]:
-    """For each two scales, the bits between them, and whether the ranges hold what the gradient is at the second."""
-    found = {level: gradient(2.0**level) for level in LEVELS[::2]}
-    finite = {
-        level: each
-        for level, each in found.items()
-        if each is not None and bool(torch.isfinite(each).all()) and bool(each.any())
-    }
-    for (low, here), (high, there) in permutations(finite.items(), 2):
-        if len(here) != len(there):
-            continue
-        zero, small = _shares(here)
-        shares = histogram(here) / here.numel()
-        ranges = curve(Gradient(low, shares, zero, float(here.abs().max())), None, FP16)
-        place = LEVELS.index(high)
-        zeros, subnormal = _shares(there)
-        flushed = max(zeros - zero, 0.0)
-        holds = (
-            ranges.underflow_low[place] - SLACK <= flushed <= ranges.underflow_high[place] + SLACK,
-            ranges.subnormal_low[place] - SLACK
-            <= subnormal
-            <= ranges.subnormal_high[place] + SLACK,
+def _tasks() -> list[Task]:
+    return [
+        Task(
+            make,
+            _batch,
+            lambda found, wanted, loss=loss, factor=factor: loss(found, wanted) * factor,
+            lambda model: torch.optim.Adam(model.parameters(), 2e-3),
         )
-        yield high - low, (small < LITTLE and min(low, high) >= 0, *holds)
+        for name, make in {**MODELS, "sigmoid": lambda: mlp(activation=nn.Sigmoid)}.items()
+        if "sparse" not in name  # its gradient is no dense tensor
+        for loss in (cross_entropy, _focal)
+        for factor in FACTORS
+    ]
+
+
+def holds(low: int, here: Tensor, high: int, there: Tensor) -> tuple[bool, bool, bool]:
+    """Whether ``here`` has little underflow, and whether its ranges of underflow and of subnormal values are right."""
+    zero, small = _shares(here)
+    zero_there, small_there = _shares(there)
+    shares = histogram(here) / here.numel()
+    ranges = curve(Gradient(low, shares, zero, float(here.abs().max())), None, FP16)
+    at = LEVELS.index(high)
+    flushed = max(zero_there - zero, 0.0)
+    return (
+        small < LITTLE and min(low, high) >= 0,
+        _within(ranges.underflow_low[at], flushed, ranges.underflow_high[at]),
+        _within(ranges.subnormal_low[at], small_there, ranges.subnormal_high[at]),
+    )
+
+
+def _within(low: float, share: float, high: float) -> bool:
+    return low - SLACK <= share <= high + SLACK
 
 
 def _shares(gradient: Tensor) -> tuple[float, float]:
@@ -151,24 +77,20 @@ def _shares(gradient: Tensor) -> tuple[float, float]:
 def main() -> None:
     torch.set_num_threads(1)
     found = [
-        row
-        for make, batch, loss in MODELS.values()
-        for weight in WEIGHTS
+        (high < low, *holds(low, here, high, there))
+        for task in _tasks()
         for updates in (0, 150)
-        for row in rows(
-            trained(
-                Task(make, batch, lambda f, w, of=loss, by=weight: of(f, w) * by, _adam), updates
-            )
-        )
+        for low, here, high, there in pairs(trained(task, updates), LEVELS[::2])
+        if here.any() and there.any()
     ]
-    for little in (True, False):
-        for down in (True, False):
-            some = np.array([row for bits, row in found if row[0] == little and (bits < 0) == down])
+    for down in (True, False):
+        for little in (True, False):
+            some = np.array([each for each in found if each[:2] == (down, little)])
             print(
-                "little" if little else "more",
                 "smaller" if down else "larger",
+                "little" if little else "more",
                 len(some),
-                some.mean(0)[1:],
+                some.mean(0)[2:],
             )
 
 

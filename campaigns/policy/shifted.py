@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -30,9 +30,11 @@ class Miss:
     subnormal_under: float
 
 
-def misses(gradient: Callable[[float], Tensor | None]) -> Iterator[Miss]:
-    """The miss of each pair of scales at which a gradient is finite and has equally many elements."""
-    found = {level: gradient(2.0**level) for level in LEVELS}
+def pairs(
+    gradient: Callable[[float], Tensor | None], levels: Iterable[int]
+) -> Iterator[tuple[int, Tensor, int, Tensor]]:
+    """Each two scales at which a gradient is finite and has equally many elements, with the gradient at both."""
+    found = {level: gradient(2.0**level) for level in levels}
     usable = {
         level: each
         for level, each in found.items()
@@ -40,7 +42,13 @@ def misses(gradient: Callable[[float], Tensor | None]) -> Iterator[Miss]:
     }
     for (low, here), (high, there) in permutations(usable.items(), 2):
         if len(here) == len(there):
-            yield _miss(here, there, high - low)
+            yield low, here, high, there
+
+
+def misses(gradient: Callable[[float], Tensor | None]) -> Iterator[Miss]:
+    """The miss of each pair of scales."""
+    for low, here, high, there in pairs(gradient, LEVELS):
+        yield _miss(here, there, high - low)
 
 
 def _miss(here: Tensor, there: Tensor, bits: int) -> Miss:
