@@ -264,6 +264,24 @@ def test_samples_count_by_the_layout_of_their_own_attempt(
         assert verification.run(run_id) == []
 
 
+def test_a_shard_of_a_resume_counts_for_no_row_of_the_start_before(
+    settings: Settings, store: Store
+) -> None:
+    """Rank 0 had done steps that rank 1 had not, and resumes after it: until then, rank 1's parts count for nothing."""
+    run_id, counted = uuid4(), []
+    starts = [Trainer(run_id, rank, world_size=2) for rank in (0, 1)]
+    resumed = [
+        Trainer(run_id, rank, resume_step=300, layout="sharded", world_size=2) for rank in (1, 0)
+    ]
+    for trainer, updates in zip((*starts, *resumed), (600, 300, 300, 300), strict=True):
+        sampled = range(0, 300, 10) if trainer in resumed else ()
+        store.ingest(trainer.batch(trainer.updates(updates, sampled=sampled)))
+        counted.append(store.run(run_id)[0].sampled_updates)
+        with Verification.begin(settings) as verification:
+            assert verification.run(run_id) == []
+    assert counted == [0, 0, 0, 30]
+
+
 def test_a_rank_is_stored_before_its_first_shard(store: Store) -> None:
     """Rank 1 sampled before rank 0 did, and after a resume as FSDP its first batch has no sample."""
     run_id = uuid4()

@@ -180,13 +180,18 @@ def _skips(connection: Connection, scaler: Scaler, first: int, last: int) -> Int
     return np.array(fetch(connection, statement), np.int64).reshape(-1, 2)
 
 
-def _sampled_elsewhere(connection: Connection, scaler: Scaler, among: Ints) -> Iterator[Ints]:
-    """The steps that ranks other than the lowest sampled, from the first to the last of ``among``."""
+def _sampled_elsewhere(
+    connection: Connection, scaler: Scaler, among: Ints, sharded: Sequence[int]
+) -> Iterator[Ints]:
+    """The steps that ranks other than the lowest sampled, from the first to the last of ``among``.
+
+    Samples of ``sharded`` attempts are left out: they are parts.
+    """
     for source in scaler.sources[1:] if len(among) else ():
         first, last = int(among[0]), int(among[-1])
         if source.sampled and source.meets(first, last):
             rows = _of_source(connection, source, first, last)
-            yield rows["step"][rows["sampled"] == 1]
+            yield rows["step"][(rows["sampled"] == 1) & ~np.isin(rows["attempt"], sharded)]
 
 
 def read_cells(connection: Connection, scaler: Scaler, first: int, last: int) -> Cells:
@@ -214,8 +219,9 @@ def agreed(connection: Connection, scaler: Scaler, rows: Rows) -> Rows:
     if len(scaler.sources) < 2 or not len(rows):
         return rows
     rows = with_skips(connection, scaler, rows)
-    replicated = ~np.isin(rows["attempt"], sharded_attempts(connection, scaler))
-    for steps in _sampled_elsewhere(connection, scaler, rows["step"][replicated]):
+    sharded = sharded_attempts(connection, scaler)
+    replicated = ~np.isin(rows["attempt"], sharded)
+    for steps in _sampled_elsewhere(connection, scaler, rows["step"][replicated], sharded):
         rows["sampled"] |= replicated & np.isin(rows["step"], steps)
     return rows
 
