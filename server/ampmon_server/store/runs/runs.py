@@ -15,7 +15,7 @@ from ampmon_server.store.alerts import mutes, outbox
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import KINDS
-from ampmon_server.store.engine.rows import checked, named
+from ampmon_server.store.engine.rows import fetch, named
 from ampmon_server.store.schema.tables import attempts, headers, runs, streams
 from ampmon_server.store.streams.state import Advance, find, move_on
 
@@ -144,9 +144,7 @@ def read_streams(
 ) -> dict[bytes, list[dict[str, Any]]]:
     """Return by run its streams in order of their numbers, each with the layout of its newest header."""
     found: dict[bytes, list[dict[str, Any]]] = {run_id: [] for run_id in run_ids}
-    columns = tuple(_STREAMS.selected_columns)
-    for row in connection.execute(_STREAMS, {"of": run_ids}):
-        run_id, stream, rank, scaler, newest = checked(columns, row)
+    for run_id, stream, rank, scaler, newest in fetch(connection, _STREAMS, {"of": run_ids}):
         layout = "sharded" if newest is not None and newest % 2 else "replicated"
         entry = {"stream": str(stream), "rank": rank, "scaler": scaler, "layout": layout}
         found[run_id].append(entry)
