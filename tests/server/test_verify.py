@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from uuid import UUID
 
@@ -322,21 +324,57 @@ def test_what_is_left_of_a_deleted_run_is_swept(
         ("UPDATE streams SET sampled = 'x'", True),
         ("UPDATE streams SET last_step = 1.5", True),
         ("UPDATE streams SET rows_from = 1.5", False),
+        ("UPDATE streams SET stream = 'x' WHERE scaler != '' AND rank = 1", False),
         ("UPDATE rollups SET data = 'x'", False),
         ("UPDATE runs SET deleted = 'x'", False),
+        ("UPDATE runs SET deleted = 2", False),
     ],
 )
-def test_a_repair_keeps_data_with_values_of_another_type(
+def test_a_repair_keeps_data_with_impossible_values(
     copied: Path, change: Callable[[str], None], verify: Say, damage: str, mended: bool
 ) -> None:
     """It counts again what rows tell, and reports other values. Nothing is deleted, even if a deletion is unclear."""
+    sizes = _sizes(copied)
     change(damage)
     before, (code, found) = verify()[1], verify("--repair")
 
     assert len(before) == 1
     assert before[0].endswith(REPAIR if mended else RESTORE)
     assert (code, found) == ((0, []) if mended else (1, before))
-    change("UPDATE update_pages SET stream = stream")  # fails if there are no rows left
+    assert _sizes(copied) == sizes
+
+
+@pytest.mark.parametrize("damage", ["last_step = 0", "last_step = NULL", "sampled = 0"])
+def test_a_repair_of_counts_is_whole(
+    copied: Path, change: Callable[[str], None], verify: Say, damage: str
+) -> None:
+    """Wrong counts of a stream hide rows from its cells. One repair corrects both."""
+    sizes = _sizes(copied)
+    change(f"UPDATE streams SET {damage} WHERE scaler != ''")
+
+    assert verify("--repair") == (0, [])
+    assert _sizes(copied) == sizes
+
+
+def test_a_repair_keeps_the_cells_of_a_damaged_stream(
+    copied: Path, change: Callable[[str], None], verify: Say
+) -> None:
+    """If a stream has another number, its cells stay with its rows, which may be pruned."""
+    sizes = _sizes(copied)
+    change("UPDATE streams SET stream = 77 WHERE scaler != '' AND rank = 1")
+
+    assert verify("--repair")[0] == 1
+    assert _sizes(copied) == sizes
+
+
+def _sizes(file: Path) -> dict[str, int]:
+    """The number of rows of each table."""
+    with closing(sqlite3.connect(file)) as connection:
+        names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        return {
+            name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0]
+            for (name,) in names
+        }
 
 
 def test_a_broken_file_is_found(copied: Path, verify: Say) -> None:

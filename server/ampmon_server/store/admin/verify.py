@@ -80,27 +80,33 @@ class Verification:
                 row = _row(connection, run_id)
                 if row is not None:
                     found.extend(_defects(connection, row))
-        except Unreadable as error:
+        except (Unreadable, NotFound) as error:
             found.append(Defect("", str(error).removesuffix(engine.WHERE), RESTORE))
         return [defect.of_run(run_id) for defect in found]
 
     def repair(self, run_id: UUID) -> None:
         """Recompute cells, totals and counts from rows, if these can be read. Raises Busy.
 
-        Recorded data stays unchanged.
+        Recorded data stays unchanged. So does a run with values of another type that must be restored: by a damaged
+        key, cells may seem to belong to no stream, and their rows may be pruned.
         """
 
         def work(connection: Connection) -> None:
             postgresql.lift_timeouts(connection)
-            if _row(connection, run_id, held=True) is not None:
-                rows = recorded.read_rows(connection, run_id.bytes, mending=True)
-                list(derived.defects(connection, run_id.bytes, mending=True))
-                _sweep(connection, run_id.bytes)
-                recorded.mend_totals(connection, run_id.bytes, rows)
-                run_state.increment_version(connection, run_id)
+            if _row(connection, run_id, held=True) is None:
+                return
+            if any(defect.remedy == RESTORE for defect in _of_types(connection, run_id.bytes)):
+                return
+            rows = recorded.read_rows(connection, run_id.bytes, mending=True)
+            # Before the cells, because they follow the counts of streams, and after, because the run's totals follow them.
+            recorded.mend_totals(connection, run_id.bytes, rows)
+            list(derived.defects(connection, run_id.bytes, mending=True))
+            _sweep(connection, run_id.bytes)
+            recorded.mend_totals(connection, run_id.bytes, rows)
+            run_state.increment_version(connection, run_id)
 
-        # The next check reports damage and values of another type, with which the repair cannot compute.
-        with suppress(Unreadable, NotFound, TypeError, AttributeError):
+        # The next check reports damage.
+        with suppress(Unreadable, NotFound):
             engine.write(self._opened.engine, work)
 
     def sweep(self) -> None:
@@ -212,7 +218,12 @@ def _of_no_stream(connection: Connection, run_id: bytes) -> Iterator[Defect]:
 
 
 def _sweep(connection: Connection, run_id: bytes) -> None:
-    """Delete the pages of cells of a run that belong to no stream. Never deletes recorded data."""
+    """Delete the pages of cells of a run that belong to no stream. Never deletes recorded data.
+
+    If recorded data belongs to none either, the stream itself is damaged, and its cells stay.
+    """
+    if any(defect.remedy == RESTORE for defect in _of_no_stream(connection, run_id)):
+        return
     for table, known in _streams(connection, run_id):
         if table in derived.SERIES:
             stray = (table.c.run_id == run_id) & table.c.stream.not_in(known)
