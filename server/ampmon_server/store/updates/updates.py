@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import LAYOUT, ROWS, Rows, of_rows
@@ -142,11 +142,30 @@ def read_at(connection: Connection, source: StreamSource, steps: Ints) -> Cells:
     return of_rows(rows[np.isin(rows["step"], steps)])
 
 
+_SKIPS = (
+    select(skips.c.stream, skips.c.step)
+    .distinct()
+    .where(
+        skips.c.run_id == bindparam("of"),
+        skips.c.step.between(bindparam("first"), bindparam("last")),
+        skips.c.stream.in_(
+            select(streams.c.stream).where(
+                streams.c.run_id == bindparam("of"), streams.c.scaler == bindparam("name")
+            )
+        ),
+    )
+    .order_by(skips.c.step)
+)
+"""Selects the streams of a scaler and the steps that any attempt skipped, in order of step."""
+
+
 def _skipped(connection: Connection, scaler: Scaler, among: Ints) -> Ints:
     """Those of the steps ``among``, given in order, that any rank skipped."""
     if not len(among):
         return among
-    found = _skips(connection, scaler, int(among[0]), int(among[-1]))
+    ends = {"first": int(among[0]), "last": int(among[-1])}
+    wanted = {"of": scaler.run_id, "name": scaler.name, **ends}
+    found = np.array(fetch(connection, _SKIPS, wanted), np.int64).reshape(-1, 2)
     found = found[np.isin(found[:, 1], among)]
     streams_with = set(found[:, 0].tolist())
     parts = [np.zeros(0, np.int64)]
@@ -160,24 +179,6 @@ def _skipped(connection: Connection, scaler: Scaler, among: Ints) -> Ints:
             steps = rows["step"][rows["skipped"] == 1]
         parts.append(steps[steps <= source.counts_to])
     return np.concatenate(parts)
-
-
-def _skips(connection: Connection, scaler: Scaler, first: int, last: int) -> Ints:
-    """The streams and steps that any attempt skipped, [n, 2], in order of step."""
-    table, of = skips.c, streams.c
-    statement = (
-        select(table.stream, table.step)
-        .distinct()
-        .where(
-            table.run_id == scaler.run_id,
-            table.step.between(first, last),
-            table.stream.in_(
-                select(of.stream).where(of.run_id == scaler.run_id, of.scaler == scaler.name)
-            ),
-        )
-        .order_by(table.step)
-    )
-    return np.array(fetch(connection, statement), np.int64).reshape(-1, 2)
 
 
 def _sampled_elsewhere(
