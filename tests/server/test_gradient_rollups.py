@@ -273,9 +273,9 @@ def test_a_shard_of_a_resume_counts_for_no_row_of_the_start_before(
     resumed = [
         Trainer(run_id, rank, resume_step=300, layout="sharded", world_size=2) for rank in (1, 0)
     ]
-    for trainer, updates in zip((*starts, *resumed), (600, 300, 300, 300), strict=True):
+    for trainer, count in zip((*starts, *resumed), (600, 300, 300, 300), strict=True):
         sampled = range(0, 300, 10) if trainer in resumed else ()
-        store.ingest(trainer.batch(trainer.updates(updates, sampled=sampled)))
+        store.ingest(trainer.batch(trainer.updates(count, sampled=sampled)))
         counted.append(store.run(run_id)[0].sampled_updates)
         with Verification.begin(settings) as verification:
             assert verification.run(run_id) == []

@@ -98,7 +98,7 @@ class Verification:
             if any(defect.remedy == RESTORE for defect in _of_types(connection, run_id.bytes)):
                 return
             rows = recorded.read_rows(connection, run_id.bytes, mending=True)
-            # Before the cells, because they follow the counts of streams, and after, because the run's totals follow them.
+            # Cells follow the counts of streams, and the run's totals follow cells.
             recorded.mend_totals(connection, run_id.bytes, rows)
             list(derived.defects(connection, run_id.bytes, mending=True))
             _sweep(connection, run_id.bytes)
