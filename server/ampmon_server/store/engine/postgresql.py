@@ -49,9 +49,9 @@ _REMEDIES = {
     **dict.fromkeys(
         ("53", "57"), "wait until it accepts connections again, and check its max_connections"
     ),
-    "55": "another program's transaction holds a lock there: end it (pg_stat_activity lists it), and try again",
+    "55P03": "another program's transaction holds a lock there: end it (pg_stat_activity lists it), and try again",
 }
-"""What to do, by class of SQLSTATE."""
+"""What to do, by SQLSTATE or its class."""
 
 INSTALL = "PostgreSQL needs psycopg: pip install 'ampmon[postgres]'"
 
@@ -192,8 +192,10 @@ def _remedy(error: DBAPIError, url: URL) -> str:
         return f"create it with createuser {user}, or name another user in --database-url"
     if "does not exist" in said and "database" in said:
         return f"create it with createdb {database}, or name another in --database-url"
-    return _REMEDIES.get(
-        state[:2], "check host and port in --database-url, and that PostgreSQL runs there"
+    return (
+        _REMEDIES.get(state)
+        or _REMEDIES.get(state[:2])
+        or "check host and port in --database-url, and that PostgreSQL runs there"
     )
 
 
