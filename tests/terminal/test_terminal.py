@@ -148,9 +148,12 @@ def test_a_scale_that_just_grew_is_the_greatest() -> None:
 
 
 def test_a_scale_that_fell_to_zero_is_the_least() -> None:
-    """A scale of 0 has no logarithm, so it is drawn above its place."""
+    """A scale of 0 has no logarithm, so it is drawn above its place. A scale of inf is drawn below."""
     shown = scale_now(_summary(scale=0.0), Sketch(low=-128.0, high=16.0))
     assert shown == "0 (between 0 and 2¹⁶)"
+    assert scale_now(_summary(scale=4.0), Sketch(low=-128.0, high=2.0)) == "2² (between 0 and 2²)"
+    endless = scale_now(_summary(scale_kind="inf"), Sketch(low=16.0, high=128.0))
+    assert endless == "∞ (between 2¹⁶ and ∞)"
 
 
 @pytest.mark.parametrize(("samples", "word"), [(0, "sampled"), (14, "fp16-representable")])

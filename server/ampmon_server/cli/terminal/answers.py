@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import msgspec
@@ -11,7 +12,15 @@ from ampmon.wire import Severity
 from ampmon_server.client.answers import Run
 from ampmon_server.client.sketch import Sketch
 from ampmon_server.model.names import training_loss
-from ampmon_server.model.words import NONE, SPACE, count, digits_of, percent, power_of_two
+from ampmon_server.model.words import (
+    NONE,
+    SPACE,
+    count,
+    digits_of,
+    not_finite,
+    percent,
+    power_of_two,
+)
 
 
 _AGES = ((60.0, "s", 1.0), (3600.0, "min", 60.0), (86400.0, "h", 3600.0))
@@ -105,7 +114,7 @@ def duration(seconds: float) -> str:
 def scale_of(scale: float | None, kind: str | None = None) -> str:
     """Format a loss scale as its power of two alone: "2¹⁶"."""
     if scale is None:
-        return NONE if kind in {None, "finite"} else str(kind)
+        return NONE if kind in {None, "finite"} else not_finite(float(str(kind)))
     return power_of_two(scale).rpartition(" ")[2]
 
 
@@ -113,9 +122,14 @@ def scale_now(run: SummaryAnswer, drawn: Sketch) -> str:
     """Format the newest scale and, if it has changed, its extremes: "2¹⁶ (between 2¹⁴ and 2¹⁷)"."""
     now = scale_of(run.scale, run.scale_kind)
     # The newest scale is not drawn yet if the last update changed it.
-    scales = [2.0**drawn.low, 2.0**drawn.high, *([] if run.scale is None else [run.scale])]
+    scales = [_at(drawn.low), _at(drawn.high), *([] if run.scale is None else [run.scale])]
     low, high = scale_of(min(scales)), scale_of(max(scales))
     return now if low == high else f"{now} (between {low} and {high})"
+
+
+def _at(height: float) -> float:
+    """The scale at a height of its chart, which draws 0 and inf at -128 and 128."""
+    return 0.0 if height == -128 else math.inf if height == 128 else 2.0**height
 
 
 def skipped_of(run: SummaryAnswer) -> str:
