@@ -141,3 +141,15 @@ def test_a_file_that_is_there_is_kept(written: Path, monkeypatch: pytest.MonkeyP
     assert code == 2
     assert "there is no run 'nonesuch'" in err
     assert not (written.parent / "other.html").exists()
+
+
+def test_a_chart_without_scripts_says_what_it_lacks(written: Path, browser: Browser) -> None:
+    """Where a report is shown without its scripts, a chart says so in its place, not that it is still loading."""
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(written.as_uri())
+    said = page.locator("[data-figure=scale] .plot").evaluate(
+        "plot => getComputedStyle(plot, '::before').content"
+    )
+    context.close()
+    assert said == '"This chart needs JavaScript."'
