@@ -70,8 +70,11 @@ export const clock = (time) => new Date(time / 1000).toLocaleString(undefined, {
 /** The reader's time zone at a time (microseconds; null: now), in minutes east of UTC. @param {number | null} time */
 export const zoneOf = (time) => -(time === null ? new Date() : new Date(time / 1000)).getTimezoneOffset();
 
+/** Between two letters: not before a mark, nor beside a joiner of emoji. */
+const APART = "(?<!\u200d)(?![\\p{M}\\p{EMod}\u200d])";
+
 /** A name of at most `most` letters, an even number. Long names often differ only at an end. @type {(name: string, most: number) => string} */
-export const shortened = (name, most) => name.replace(new RegExp(`^(.{${most / 2}}).{2,}(.{${most / 2 - 1}})$`, "su"), "$1…$2");
+export const shortened = (name, most) => name.replace(new RegExp(`^(?=.{${most + 1}})(.{1,${most / 2}})${APART}.+?${APART}(.{1,${most / 2 - 1}})$`, "su"), "$1…$2");
 
 /** Text that leaves the words beside it in their order. @param {string} text */
 export const isolated = (text) => /[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069]/.test(text) ? `\u2068${text}\u2069` : text;
