@@ -405,8 +405,8 @@ def test_names_diagnoses_and_ages_are_whole(reader: Reader) -> None:
 
 
 def test_long_names_that_differ_at_their_ends_are_told_apart(reader: Reader) -> None:
-    """On any screen, the list and a comparison show both ends of a long name, and cut off nothing of what they show."""
-    stem = "llama3-8b_fp16_lr1e-4_wd0.1_bs512_seq8192_warmup2000_cosine_clip1.0_dataset-web-edu-v2"
+    """On any screen, the list and a comparison's tables show both ends of a long name. A comparison has all of it."""
+    stem = "llama3-8b_fp16_dataset-web-edu-v2_lr1e-4_wd0.1_bs512_seq8192_warmup2000_cosine"
     posted = [PostedRun(reader.server, f"{stem}_seed{seed}") for seed in range(2)]
     for run in posted:
         run.updates(2)
@@ -421,6 +421,8 @@ def test_long_names_that_differ_at_their_ends_are_told_apart(reader: Reader) -> 
     }
     for view, selectors in views.items():
         reader.open(view)
+        whole = reader.page.get_by_role("link", name=f"{stem}_seed1", exact=True)
+        expect(whole).to_be_visible()
         for selector in selectors:
             reader.wait("two names", lambda at=selector: len(reader.texts(at)) == 2)
             for width in (1440, 820, 390):
@@ -428,3 +430,6 @@ def test_long_names_that_differ_at_their_ends_are_told_apart(reader: Reader) -> 
                 names = reader.page.evaluate(shown, selector)
                 ends = {name[:6] + name[-6:] for name in names}
                 assert ends == {"llama3_seed0", "llama3_seed1"}, (selector, width)
+    assert reader.texts(".compared a") == [f"{stem}_seed0", f"{stem}_seed1"]
+    heading = reader.page.get_by_role("columnheader", name=f"{stem}_seed1", exact=True).first
+    expect(heading).to_be_visible()

@@ -119,7 +119,7 @@ export class Compare {
     const leave = () => this.#go(this.asked.filter((each) => each !== id));
     return html`<li>
       ${sample(place)}
-      <a dir="auto" title=${run ? `${name} · ${whose}` : nothing} href=${run ? `#/runs/${encodeURIComponent(id)}` : nothing}>${shortened(name, NAME_MAX)}</a>
+      <a dir="auto" title=${run ? `${name} · ${whose}` : nothing} href=${run ? `#/runs/${encodeURIComponent(id)}` : nothing}>${name}</a>
       <span title=${words} data-side=${far?.side ?? nothing}>${words}</span>
       ${run && badge(run.status)}
       <button type="button" class="quiet" ?hidden=${run === null} aria-pressed=${baseline} aria-label=${`Baseline: ${name}`} @click=${choose}>Baseline</button>
@@ -180,7 +180,7 @@ function sample(place) {
  * @param {string} title @param {string[]} names of the runs @param {FactLine[]} lines @param {boolean} [marked] */
 function facts(title, names, lines, marked = false) {
   const alike = lines.filter((line) => !line.differs).length;
-  const headings = names.map((name, place) => html`<th scope="col" dir="auto" class=${`run-${(place % COLOURS) + 1}`} title=${name}>${shortened(name, NAME_MAX / 2)}</th>`);
+  const headings = names.map((name, place) => html`<th scope="col" dir="auto" class=${`run-${(place % COLOURS) + 1}`} title=${name} aria-label=${name}>${shortened(name, NAME_MAX / 2)}</th>`);
   const rows = lines.map(({ name, values, differs }) => {
     const cells = values.map((value, place) => html`<td dir="auto" data-name=${shortened(names[place] ?? "", NAME_MAX / 2)}>${value ?? NONE}</td>`);
     return html`<tr ?data-differs=${differs}><th scope="row">${name}</th>${cells}</tr>`;

@@ -39,13 +39,16 @@ export const COLUMNS = [
   },
 ];
 
+/** Letters of a name that fit three lines of whole words. */
+const WORDS_MAX = 30;
+
 /** @param {ListRow} row */
 function nameOf({ run, chosen }) {
   const alarm = run.firing ? `${plural(run.firing, "firing alert")}, not acknowledged` : nothing;
   const tags = [...new Set(run.tags)].map((tag) => html`<span class="tag" dir="auto">${tag}</span>`);
   return html`<div class="named">
     <label class="tick"><input type="checkbox" value=${run.run_id} aria-label=${`Select ${run.name}`} .checked=${chosen}></label>
-    <a dir="auto" href=${`#/runs/${encodeURIComponent(run.run_id)}`} title=${run.name}>${shortened(run.name, NAME_MAX)}</a>
+    <a dir="auto" class=${run.name.length > WORDS_MAX ? "long" : nothing} href=${`#/runs/${encodeURIComponent(run.run_id)}`} title=${run.name} aria-label=${run.name}>${shortened(run.name, NAME_MAX)}</a>
     <span class="firing" role="img" title=${alarm} aria-label=${alarm} ?hidden=${!run.firing}>◉</span>
     <span class="tags" title=${run.tags.join(", ") || nothing}>${tags}</span>
   </div>`;
