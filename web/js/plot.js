@@ -8,7 +8,6 @@ const CONFIG = {
   showTips: false,
   // Plotly would otherwise offer to send the data to its makers.
   plotlyServerURL: "",
-  responsive: true,
   doubleClick: /** @type {const} */ (false),
 };
 
@@ -47,7 +46,7 @@ export function load() {
 export function draw(element, figure) {
   wishes.set(element, {});
   return queued(async (Plotly) => {
-    // For a closed chart, Plotly's listener on the window would never be removed.
+    // It may have been closed while it waited for its turn.
     if (!element.isConnected) return;
     const { data, layout } = dated(figure());
     const before = isDrawn(element);
@@ -56,7 +55,7 @@ export function draw(element, figure) {
   });
 }
 
-/** Fit a chart to its element. Plotly follows only resizes of the window, and none in a hidden tab.
+/** Fit a chart to its element: to the window's width, and to what changed while its tab was hidden.
  * @type {(element: HTMLElement, Plotly: Plotly) => void} */
 function fit(element, Plotly) {
   const wide = element.querySelector(".main-svg")?.clientWidth;
