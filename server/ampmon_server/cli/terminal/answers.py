@@ -12,15 +12,7 @@ from ampmon.wire import Severity
 from ampmon_server.client.answers import Run
 from ampmon_server.client.sketch import Sketch
 from ampmon_server.model.names import training_loss
-from ampmon_server.model.words import (
-    NONE,
-    SPACE,
-    count,
-    digits_of,
-    not_finite,
-    percent,
-    power_of_two,
-)
+from ampmon_server.model.words import NONE, SPACE, count, digits_of, percent, scale_words
 
 
 _AGES = ((60.0, "s", 1.0), (3600.0, "min", 60.0), (86400.0, "h", 3600.0))
@@ -113,9 +105,7 @@ def duration(seconds: float) -> str:
 
 def scale_of(scale: float | None, kind: str | None = None) -> str:
     """Format a loss scale as its power of two alone: "2¹⁶"."""
-    if scale is None:
-        return NONE if kind in {None, "finite"} else not_finite(float(str(kind)))
-    return power_of_two(scale).rpartition(" ")[2]
+    return scale_words(scale, kind).rpartition(" ")[2]
 
 
 def scale_now(run: SummaryAnswer, drawn: Sketch) -> str:
