@@ -433,3 +433,8 @@ def test_long_names_that_differ_at_their_ends_are_told_apart(reader: Reader) -> 
     assert reader.texts(".compared a") == [f"{stem}_seed0", f"{stem}_seed1"]
     heading = reader.page.get_by_role("columnheader", name=f"{stem}_seed1", exact=True).first
     expect(heading).to_be_visible()
+    PostedRun(reader.server, f"{stem}_seed2").updates(2)
+    reader.page.get_by_role("searchbox", name="Add a run").fill(stem)
+    reader.wait("the third", lambda: reader.texts(".offered button") == [f"{stem}_seed2 · tests"])
+    assert reader.page.evaluate(shown, ".offered button") == [f"{stem}_seed2 · tests"]
+    reader.page.keyboard.press("Escape")

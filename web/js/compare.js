@@ -132,7 +132,7 @@ export class Compare {
     const label = "Add a run: part of its name, project, owner or tag";
     const items = this.#offered?.map(({ run_id, name, project }) => {
       const add = () => this.#go([...this.asked, run_id]);
-      return html`<li><button type="button" class="quiet" dir="auto" title=${`Add ${name}`} @click=${add}>${shortened(name, NAME_MAX)} · ${project}</button></li>`;
+      return html`<li><button type="button" class="quiet" dir="auto" title=${`Add ${name}`} @click=${add}>${name} · ${project}</button></li>`;
     });
     const leave = (/** @type {UserEvent} */ { currentTarget, relatedTarget }) => {
       if (!currentTarget.contains(/** @type {Node | null} */ (relatedTarget))) this.#offer(null);
