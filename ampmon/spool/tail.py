@@ -7,7 +7,6 @@ import errno
 import os
 import threading
 from collections import deque
-from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
@@ -21,28 +20,9 @@ _RETRIES = 64
 """If no segment can be made, the times that frames try again per segment's length."""
 _NO_FD = -1
 _LOSSES = frozenset({errno.EIO, errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)})
+_HIGH = (1000, 200)
+"""Descriptors from this number on, or the next if the process may have no such number."""
 _OPEN_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_BINARY", 0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Segment:
-    """A segment's file: its descriptor, number and salt, and its status when it was made."""
-
-    fd: int
-    number: int
-    salt: int
-    made: os.stat_result
-
-    def is_open(self) -> bool:
-        """Whether the descriptor is this file's. A script may close all descriptors, and open its own."""
-        try:
-            return os.path.samestat(os.fstat(self.fd), self.made)
-        except OSError:
-            return False
-
-    def close(self) -> None:
-        if self.is_open():
-            os.close(self.fd)
 
 
 class SpoolTail:
@@ -64,7 +44,7 @@ class SpoolTail:
         self._segment_bytes = segment_bytes
         self.headers: dict[str, bytes] = {}
         """The newest payload of each key. Every later segment begins with them."""
-        self._retired: deque[_Segment] = deque()
+        self._retired: deque[int] = deque()
         self._sync_lock = threading.Lock()
         self._gone = False
         self._named = False
@@ -74,7 +54,7 @@ class SpoolTail:
         self._end: int | None = None
         """Where the newest segment ends, or None if that is uncertain."""
         self._make_directory()
-        # One object, so that no other thread sees the descriptor of one segment and the number of another.
+        # One tuple, so that no other thread sees the descriptor of one segment and the number of another.
         self._file = self._new_segment(0)
 
     def write(self, payload: bytes, key: str = "") -> None:
@@ -82,14 +62,13 @@ class SpoolTail:
 
         Waits only for system calls. Raises OSError, and ValueError for a payload too long for a frame.
         """
-        segment = self._file
-        offset = self._size(segment) if self._end is None else self._end
-        if offset >= self._rotate_at and self._rotate(segment, offset):
+        fd, number, salt = self._file
+        offset = self._size(fd) if self._end is None else self._end
+        if offset >= self._rotate_at and self._rotate(fd, number + 1, offset):
             if key:
                 return  # the new segment begins with it
-            segment = self._file
-            offset = self._size(segment)
-        fd, salt = segment.fd, segment.salt
+            fd, number, salt = self._file
+            offset = self._size(fd)
         if key:
             data = frame.encode(frame.HEADER, payload, key.encode(), salt=salt, offset=offset)
         else:
@@ -111,17 +90,17 @@ class SpoolTail:
 
     def look(self) -> int:
         """Return the bytes in the spool. If somebody removed it, the next frame recreates it. Blocks."""
-        tail = self._file
+        _, number, _ = tail = self._file
         try:
-            there = os.stat(layout.segment_path(self.path, tail.number))
-            gone = not os.path.samestat(there, tail.made)
+            there = os.stat(layout.segment_path(self.path, number))
+            gone = not os.path.samestat(there, os.fstat(tail[0]))
         except (FileNotFoundError, NotADirectoryError):
             gone = True
         except OSError:
             gone = False  # unknown
         # Unless the next segment has begun meanwhile.
-        if (gone or not tail.is_open()) and tail is self._file:
-            self._gone = self._gone or gone
+        if gone and tail is self._file:
+            self._gone = True
             self._rotate_at = 0
         return layout.bytes_behind(self.path, layout.Position(0, 0))
 
@@ -136,18 +115,18 @@ class SpoolTail:
                     with contextlib.suppress(OSError):  # not every system syncs directories
                         layout.sync_path(each)
             retired = [self._retired.popleft() for _ in range(len(self._retired))]
-            for segment in (*retired, self._file):
-                if segment.is_open():
-                    self._sync(segment.fd)
-            for segment in retired:
-                segment.close()
+            tail = self._file[0]
+            for fd in (*retired, tail) if tail != _NO_FD else retired:
+                self._sync(fd)
+            for fd in retired:
+                _close(fd)
 
     def close(self) -> None:
         """Sync, and mark the spool as closed for the sender. No frame may follow. Blocks."""
-        segment = self._let_go()
-        if segment.fd == _NO_FD:
+        fd = self._let_go()
+        if fd == _NO_FD:
             return
-        self._retired.append(segment)
+        self._retired.append(fd)
         self.sync()
         with contextlib.suppress(OSError):
             state.close(self.path)
@@ -155,14 +134,16 @@ class SpoolTail:
     def abandon(self) -> None:
         """Close files without a trace in the spool: for the child of a fork, whose parent goes on writing."""
         self._sync_lock = threading.Lock()
-        for segment in (self._let_go(), *self._retired):
-            segment.close()  # the child's own copy
+        for fd in (self._let_go(), *self._retired):
+            if fd != _NO_FD:
+                _close(fd)  # the child's own copy
         self._retired.clear()
 
-    def _let_go(self) -> _Segment:
-        segment, self._end = self._file, None
-        self._file = replace(segment, fd=_NO_FD)
-        return segment
+    def _let_go(self) -> int:
+        fd, number, salt = self._file
+        self._end = None
+        self._file = (_NO_FD, number, salt)
+        return fd
 
     def _sync(self, fd: int) -> None:
         try:
@@ -171,9 +152,9 @@ class SpoolTail:
             if error.errno in _LOSSES:
                 self.unsynced = error.strerror
 
-    def _size(self, segment: _Segment) -> int:
-        lost = segment.fd != _NO_FD and not segment.is_open()
-        return self._rotate_at if lost else os.lseek(segment.fd, 0, os.SEEK_END)
+    def _size(self, fd: int) -> int:
+        # Without its descriptor a segment is at its end.
+        return self._rotate_at if _is_lost(fd) else os.lseek(fd, 0, os.SEEK_END)
 
     def _write_rest(self, fd: int, rest: bytes, start: int) -> None:
         """Write the rest after a partial write, as on a full disk. If that fails, truncate the file to ``start``."""
@@ -185,28 +166,31 @@ class SpoolTail:
                 os.ftruncate(fd, start)
             raise
 
-    def _rotate(self, old: _Segment, offset: int) -> bool:
+    def _rotate(self, fd: int, number: int, offset: int) -> bool:
         """Start a new segment. If that fails, go on with the old one, if it is still there."""
         self._end = None
+        lost = _is_lost(fd)
         try:
             if self._gone:
                 self._make_directory()
-            self._file = self._new_segment(old.number + 1)
+            self._file = self._new_segment(number)
         except OSError as error:
             self._rotate_at = 0
-            if self._gone or not old.is_open():
+            if self._gone or lost:
                 raise
             signals.let_through(error)
             self._rotate_at = offset + self._segment_bytes // _RETRIES
             return False
         self.remade += self._gone
         self._gone = False
-        # The next sync closes it, once no other sync uses it.
-        self._retired.append(old)
+        if lost:  # with all others, and the new segment has one of their numbers
+            self._retired.clear()
+        else:  # the next sync closes it, once no other sync uses it
+            self._retired.append(fd)
         # While a sync hangs, the process must not run out of descriptors.
         if len(self._retired) > _RETIRED_MAX:
             with contextlib.suppress(IndexError):
-                self._retired.popleft().close()
+                _close(self._retired.popleft())
         return True
 
     def _make_directory(self) -> None:
@@ -219,12 +203,12 @@ class SpoolTail:
         self._destination.write(unborn)
         private.rename(unborn, self.path)
 
-    def _new_segment(self, number: int) -> _Segment:
+    def _new_segment(self, number: int) -> tuple[int, int, int]:
         path = layout.segment_path(self.path, number)
         # Renamed once it holds its headers: from then on, the reader takes the previous segment for complete.
         unborn = path.with_suffix(".new")
         unborn.unlink(missing_ok=True)
-        fd = os.open(unborn, _OPEN_FLAGS, private.FILE_MODE)
+        fd = _high(os.open(unborn, _OPEN_FLAGS, private.FILE_MODE))
         # First, because `lacks_header` may be called while the segment is made.
         self._rotate_at = self._segment_bytes + sum(map(len, list(self.headers.values())))
         try:
@@ -242,4 +226,32 @@ class SpoolTail:
             with contextlib.suppress(OSError):
                 unborn.unlink()
             raise
-        return _Segment(fd, number, salt, os.fstat(fd))
+        return fd, number, salt
+
+
+def _high(fd: int) -> int:
+    """Give a file a descriptor that no file of the script gets, even after the script has closed all of them."""
+    for least in _HIGH:
+        try:
+            import fcntl
+
+            high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, least)
+        except (ImportError, OSError):  # on Windows, or where a process may have no such number
+            continue
+        os.close(fd)
+        return high
+    return fd
+
+
+def _is_lost(fd: int) -> bool:
+    """Whether the script closed the descriptor, as it may close all of them."""
+    try:
+        os.fstat(fd)
+    except OSError as error:
+        return fd != _NO_FD and error.errno == errno.EBADF
+    return False
+
+
+def _close(fd: int) -> None:
+    with contextlib.suppress(OSError):  # the script closed it
+        os.close(fd)
