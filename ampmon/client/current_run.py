@@ -150,9 +150,7 @@ def greet(run: Recorder) -> None:
         try:
             sys.stderr.write(f"ampmon: {_where(run)}\n")
             sys.stderr.flush()
-        except (
-            Exception
-        ) as error:  # it is closed, nobody reads it, or the script's own lacks `flush`
+        except Exception as error:  # it is closed, nobody reads it, or it is the script's own
             signals.let_through(error)
 
 
