@@ -146,11 +146,11 @@ def greet(run: Recorder) -> None:
     run.greeted = True
     for name, nearest in config.unknown_variables():
         run.warn(name, f"ampmon: {name} is not an ampmon variable; did you mean {nearest}?")
-    if not run.options.quiet and sys.stderr is not None:
+    if not run.options.quiet:
         try:
             sys.stderr.write(f"ampmon: {_where(run)}\n")
             sys.stderr.flush()
-        except Exception as error:  # it is closed, nobody reads it, or it is the script's own
+        except Exception as error:  # there is none, nobody reads it, or it is the script's own
             signals.let_through(error)
 
 

@@ -464,15 +464,16 @@ os._exit(0)
     assert after == f"ampmon: watching this run: http://127.0.0.1:9/#/runs/{run_id}"
 
 
+@pytest.mark.parametrize("stderr", ["Log()", "None"])
 def test_a_stderr_of_the_script_that_lacks_something_stops_no_training(
-    data_directory: Path,
+    data_directory: Path, stderr: str
 ) -> None:
-    """A script may write its errors to an object that has no `flush`, and its training is recorded all the same."""
-    program = """
+    """A script may have no stderr, or an object without `flush`, and its training is recorded all the same."""
+    program = f"""
 import ampmon
 class Log:
     def write(self, text): pass
-sys.stderr = Log()
+sys.stderr = {stderr}
 train(ampmon.GradScaler("cpu"), Net())
 sys.stderr = sys.__stderr__
 print(0)
