@@ -17,7 +17,7 @@ from ampmon_server.store.schema.tables import metadata
 
 OF_RUNS = {table.name for table in metadata.tables.values() if "run_id" in table.c}
 _OURS = "ampmon_server."
-_HELPERS = {"store.engine.engine", "store.inserting"}
+_HELPERS = {"store.engine.engine", "store.engine.rows"}
 """Modules that run statements built by others."""
 _PLANNED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 _RUN = r"'\\x[0-9a-f]{32}'::bytea"
