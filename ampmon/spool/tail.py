@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import sys
 import threading
 from collections import deque
 from pathlib import Path
@@ -14,6 +15,9 @@ from ampmon.spool import frame, layout, state
 from ampmon.spool.state import Destination
 from ampmon.system import private, signals
 
+
+if sys.platform != "win32":
+    import fcntl
 
 _RETIRED_MAX = 16
 _RETRIES = 64
@@ -231,15 +235,12 @@ class SpoolTail:
 
 def _high(fd: int) -> int:
     """Give a file a descriptor that no file of the script gets, even after the script has closed all of them."""
-    for least in _HIGH:
-        try:
-            import fcntl
-
-            high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, least)
-        except (ImportError, OSError):  # on Windows, or where a process may have no such number
-            continue
-        os.close(fd)
-        return high
+    if sys.platform != "win32":
+        for least in _HIGH:
+            with contextlib.suppress(OSError):
+                high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, least)
+                os.close(fd)
+                return high
     return fd
 
 
