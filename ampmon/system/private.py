@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import stat
+import sys
 import tempfile
 from pathlib import Path
 
@@ -109,37 +110,42 @@ def rename(source: Path, target: Path) -> None:
         raise
 
 
-def _check(status: os.stat_result, path: Path, uid: int | None) -> None:
-    if os.name != "posix":
-        return
-    uid = os.geteuid() if uid is None else uid
-    if stat.S_ISLNK(status.st_mode):
-        raise NotPrivate(f"{path} is a symbolic link: put the directory itself there")
-    if status.st_uid not in (uid, 0):
-        raise NotPrivate(f"{path} belongs to {_name(status.st_uid)}")
-    if status.st_mode & stat.S_IWOTH or (
-        status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid, uid)
-    ):
-        remedy = f"run chmod go-w {path}" if status.st_uid == uid else "name a new directory in it"
-        raise NotPrivate(f"others can write to {path}: {remedy}")
+if sys.platform == "win32":
 
+    def _check(status: os.stat_result, path: Path, uid: int | None) -> None:
+        """File modes are the system's there."""
 
-def _is_own_group(gid: int, uid: int) -> bool:
-    """Whether a group has no other user. Most Linux systems give each user one, which may write the user's files."""
-    import grp
-    import pwd
+else:
 
-    try:
-        user, group = pwd.getpwuid(uid).pw_name, grp.getgrgid(gid)
-    except KeyError:
-        return False
-    return group.gr_name == user and set(group.gr_mem) <= {user}
+    def _check(status: os.stat_result, path: Path, uid: int | None) -> None:
+        uid = os.geteuid() if uid is None else uid
+        if stat.S_ISLNK(status.st_mode):
+            raise NotPrivate(f"{path} is a symbolic link: put the directory itself there")
+        if status.st_uid not in (uid, 0):
+            raise NotPrivate(f"{path} belongs to {_name(status.st_uid)}")
+        if status.st_mode & stat.S_IWOTH or (
+            status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid, uid)
+        ):
+            remedy = (
+                f"run chmod go-w {path}" if status.st_uid == uid else "name a new directory in it"
+            )
+            raise NotPrivate(f"others can write to {path}: {remedy}")
 
+    def _is_own_group(gid: int, uid: int) -> bool:
+        """Whether a group has no other user. Most Linux systems give each user one, with rights to the user's files."""
+        import grp
+        import pwd
 
-def _name(uid: int) -> str:
-    import pwd
+        try:
+            user, group = pwd.getpwuid(uid).pw_name, grp.getgrgid(gid)
+        except KeyError:
+            return False
+        return group.gr_name == user and set(group.gr_mem) <= {user}
 
-    try:
-        return f"user {pwd.getpwuid(uid).pw_name}"
-    except KeyError:
-        return f"user {uid}"
+    def _name(uid: int) -> str:
+        import pwd
+
+        try:
+            return f"user {pwd.getpwuid(uid).pw_name}"
+        except KeyError:
+            return f"user {uid}"
