@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import made_series as made
-from ampmon_server.model.names import block_of, file_name, matching_indices, module_of
+from ampmon_server.model.names import block_of, file_name, matching_indices, module_of, shortened
 
 
+ASTRONAUT = "\U0001f469\U0001f3fd\u200d\U0001f680"
 NAMES = ("wte.weight", "h.0.attn.weight", "h.10.attn.bias", "odd[0]*")
 
 
@@ -75,3 +76,22 @@ def test_a_run_names_a_file(run: str, tmp_path: Path) -> None:
     file = tmp_path / f".{file_name(run)}-updates.parquet.4194304"
     file.touch()
     assert file.parent == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "letters", "said"),
+    [
+        ("short", 5, "short"),
+        ("blocks.0.attn.weight", 11, "block…eight"),
+        ("\U0001d501" * 9, 8, "\U0001d501" * 4 + "…" + "\U0001d501" * 3),
+        ("e\u0301" * 9, 8, "e\u0301e\u0301…e\u0301"),
+        (
+            "\U0001f469\U0001f3fd\u200d\U0001f680" * 5,
+            12,
+            "\U0001f469\U0001f3fd\u200d\U0001f680…\U0001f469\U0001f3fd\u200d\U0001f680",
+        ),
+    ],
+)
+def test_a_shortened_name_keeps_both_ends(name: str, letters: int, said: str) -> None:
+    """It is cut between letters, not before an accent or within an emoji."""
+    assert shortened(name, letters) == said

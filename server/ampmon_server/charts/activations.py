@@ -19,7 +19,6 @@ from ampmon_server.charts.parts.layout import (
     escaped,
     figure,
     own_axis,
-    shortened,
     ticks,
     y_axis,
 )
@@ -27,6 +26,7 @@ from ampmon_server.charts.parts.source import View
 from ampmon_server.charts.parts.traces import Trace, bars, markers
 from ampmon_server.charts.parts.window import Window, typed
 from ampmon_server.charts.underflow import FATES, ElementClass
+from ampmon_server.model.names import shortened
 from ampmon_server.model.series import Floats, Ints, ModuleSample
 from ampmon_server.model.words import count, magnitude_of, percent, plural, power_of_two, within
 

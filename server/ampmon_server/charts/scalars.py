@@ -17,7 +17,6 @@ from ampmon_server.charts.parts.layout import (
     escaped,
     figure,
     panel_label,
-    shortened,
     x_axis,
     y_axis,
 )
@@ -26,6 +25,7 @@ from ampmon_server.charts.parts.traces import CROSS, Trace, broken, each_once, m
 from ampmon_server.charts.parts.window import Gaps, Window, axis_of, ends, in_view, typed
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.scalars import LAYOUT, mean, merge, not_finite
+from ampmon_server.model.names import shortened
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, digits_of, plural, steps
 

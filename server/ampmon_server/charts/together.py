@@ -16,7 +16,6 @@ from ampmon_server.charts.parts.layout import (
     beside,
     escaped,
     figure,
-    shortened,
     spread,
     ticks,
     x_axis,
@@ -27,6 +26,7 @@ from ampmon_server.charts.parts.window import Window, cut
 from ampmon_server.model.aggregates.departure import BaselineBand, Departure
 from ampmon_server.model.aggregates.gradients import empty as no_gradients
 from ampmon_server.model.aggregates.updates import empty as no_updates
+from ampmon_server.model.names import shortened
 
 
 RUNS_MAX, COLOURS = 20, 8

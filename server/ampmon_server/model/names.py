@@ -1,8 +1,9 @@
-"""Searches names, splits parameter names into modules and blocks, and finds the name of the training loss."""
+"""Searches and shortens names, and finds modules and blocks in names of parameters and the loss among logged names."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from fnmatch import translate
 
@@ -46,3 +47,26 @@ def training_loss(names: Iterable[str]) -> str | None:
         return lower != "loss", not ("train" in lower or lower.endswith("loss")), len(lower)
 
     return min((name for name in names if "loss" in name.lower()), key=distance, default=None)
+
+
+def shortened(name: str, letters: int) -> str:
+    """Shorten a name to at most ``letters`` letters. Keep both ends: they say where it is and what it is.
+
+    Letters keep their accents, and emoji their parts.
+    """
+    if len(name) <= letters:
+        return name
+    front = letters // 2
+    back = len(name) + front + 1 - letters
+    while front and _joined(name, front):
+        front -= 1
+    while back < len(name) and _joined(name, back):
+        back += 1
+    return f"{name[:front]}…{name[back:]}"
+
+
+def _joined(name: str, at: int) -> bool:
+    """Whether what is before and behind this place is one letter or emoji."""
+    joiner, tones = "\u200d", "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
+    mark = unicodedata.category(name[at])[0] == "M" or name[at] in joiner + tones
+    return mark or name[at - 1] == joiner

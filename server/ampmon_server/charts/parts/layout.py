@@ -351,13 +351,6 @@ def escaped(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def shortened(name: str, letters: int) -> str:
-    """Shorten a name to at most ``letters`` letters. Keep both ends: they say where it is and what it is."""
-    if len(name) <= letters:
-        return name
-    return f"{name[: letters // 2]}…{name[-(letters - letters // 2 - 1) :]}"
-
-
 def powers_of_two(low: float, high: float, at_most: int = 7) -> dict[str, Any]:
     """Return ticks for an axis of log2: at most ``at_most`` whole exponents, labelled 2ᵏ."""
     first, last = math.ceil(low), math.floor(high)
