@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 import made_series as made
 from ampmon_server.charts import FIGURES, Source, View
-from ampmon_server.charts.parts.layout import DEAD, log2_scale
+from ampmon_server.charts.parts.layout import log2_scale
 from ampmon_server.charts.parts.window import cut
 from ampmon_server.charts.scale import MARKS, scale
 from ampmon_server.model.aggregates.gradients import LAYOUT as GRADIENTS
 from ampmon_server.model.aggregates.merging import starts_of
 from ampmon_server.model.aggregates.updates import LAYOUT, MOVES
+from ampmon_server.model.scale_policy import DEAD
 from ampmon_server.model.series import Resume
 
 
@@ -42,6 +43,17 @@ def test_a_dead_scale_lies_on_a_labelled_floor() -> None:
     floor = [label for label in figure["layout"]["annotations"] if "dead" in label["text"]]
     assert [label["y"] for label in floor] == [DEAD]
     assert [shape["y0"] for shape in figure["layout"]["shapes"]] == [DEAD]
+
+
+def test_the_axis_ends_at_an_infinite_scale() -> None:
+    """The place of a scale of inf is named so, and no power of two is above it."""
+    for scales, last in (
+        ([2.0**126, np.inf], "∞"),
+        ([1.0, np.inf], "∞"),
+        ([1.0, 4.0], "2<sup>3</sup>"),
+    ):
+        axis = scale(made.source(made.updates(scales)), View())["layout"]["yaxis"]
+        assert axis["ticktext"][-1] == last
 
 
 def test_a_living_scale_has_no_floor() -> None:

@@ -13,13 +13,11 @@ import numpy as np
 
 from ampmon_server.charts.logged import logged
 from ampmon_server.charts.parts.layout import (
-    DEAD,
-    ENDLESS,
     Figure,
     around,
     beside,
     log2_scale,
-    powers_of_two,
+    scale_axis,
     y_axis,
 )
 from ampmon_server.charts.parts.samples import GRID_DEFINITION, judge
@@ -43,6 +41,7 @@ from ampmon_server.charts.together import (
 )
 from ampmon_server.charts.underflow import height_of, ticks
 from ampmon_server.model.aggregates.gradients import SHARES as CLASSES
+from ampmon_server.model.scale_policy import DEAD, ENDLESS
 from ampmon_server.model.words import count, percent, power, steps
 
 
@@ -82,7 +81,7 @@ def scale(runs: Sequence[Compared], view: View) -> Figure | str:
         height=height,
         caption=f"Labels show the latest value.{left_out(runs, drawn, view, 'step')}",
         meta={"bases": {"y": 2}},
-        yaxis=y_axis(range=[low, high], **powers_of_two(low, high)),
+        yaxis=scale_axis(low, high),
         annotations=apart(labels, (low, high), height - 48, view),
     )
 

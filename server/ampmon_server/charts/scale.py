@@ -12,15 +12,13 @@ import numpy as np
 from ampmon_server.charts.headroom import Headroom, headroom
 from ampmon_server.charts.parts.chart import chart
 from ampmon_server.charts.parts.layout import (
-    DEAD,
-    ENDLESS,
     Figure,
     around,
     beside,
     figure,
     level,
     log2_scale,
-    powers_of_two,
+    scale_axis,
     x_axis,
     y_axis,
 )
@@ -30,6 +28,7 @@ from ampmon_server.charts.parts.window import PLACES, Place, Window, is_whole, t
 from ampmon_server.charts.skips import rug
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import MOVES, missing
+from ampmon_server.model.scale_policy import DEAD, ENDLESS
 from ampmon_server.model.series import Flags, Floats, Ints, Resume
 from ampmon_server.model.words import count, plural, power, power_of_two, pruned, steps
 
@@ -136,7 +135,7 @@ def scale(window: Window) -> Figure:
         caption=_caption(all_of, window) + (room.caption if room else ""),
         xaxis={**x_axis(window), "anchor": "y2" if strip else "y"},
         meta={"bases": {"y": 2}},
-        yaxis=y_axis(range=[low, high], domain=domain, **powers_of_two(low, high)),
+        yaxis=scale_axis(low, high, domain=domain),
         **strip,
         shapes=shapes,
         annotations=labels,

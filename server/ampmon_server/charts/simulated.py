@@ -12,7 +12,7 @@ from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.analysis.policy.scalers import KINDS, Setting, changed
 from ampmon_server.analysis.policy.simulation import Path, sentence
 from ampmon_server.charts.parts.chart import chart, why_no_updates
-from ampmon_server.charts.parts.layout import Figure, around, figure, powers_of_two, y_axis
+from ampmon_server.charts.parts.layout import Figure, around, figure, scale_axis
 from ampmon_server.charts.parts.source import ReplaySource
 from ampmon_server.charts.parts.traces import Trace, broken
 from ampmon_server.charts.parts.window import Window
@@ -71,7 +71,7 @@ def simulated(window: Window) -> Figure | str:
             "bases": {"y": 2},
         },
         hovermode="x unified",
-        yaxis=y_axis(range=[low, high], **powers_of_two(low, high)),
+        yaxis=scale_axis(low, high),
     )
 
 

@@ -9,6 +9,11 @@ from dataclasses import dataclass
 
 INIT_SCALE = 65536.0
 """Torch's default initial scale."""
+DEAD, ENDLESS = -128, 128
+"""log2 of the largest dead scale, of which 1/scale is not finite in fp32, and of the first that is too large for fp32.
+
+Charts draw all smaller scales and 0 at the first, and inf at the second.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from ampmon_server.analysis.whatif import FORMATS
 from ampmon_server.charts.parts.source import Axis, View
 from ampmon_server.charts.parts.traces import Trace, shades
 from ampmon_server.charts.parts.window import Window
+from ampmon_server.model.scale_policy import DEAD, ENDLESS
 from ampmon_server.model.series import Floats
 from ampmon_server.model.words import percent
 
@@ -32,10 +33,6 @@ MARGIN_NARROW = 24
 STACKED_TOP = 6
 """Pixels above a stacked plot, for half of a mark or of a label at its upper edge."""
 
-DEAD = -128
-"""log2 of the largest dead scale: from here down, 1/scale is not finite in fp32."""
-ENDLESS = 128
-"""log2 of the first power of two that is too large for fp32."""
 AXES: Mapping[Axis, str] = {"step": "step", "time": "local time", "user": "logged step"}
 TICKS = 9
 DAY_US = 86_400_000_000
@@ -359,6 +356,14 @@ def powers_of_two(low: float, high: float, at_most: int = 7) -> dict[str, Any]:
         stride *= 2
     exponents = np.arange(first + (-first) % stride, last + 1, stride)
     return ticks({exponent: f"2<sup>{exponent}</sup>" for exponent in exponents.tolist()})
+
+
+def scale_axis(low: float, high: float, **keys: Any) -> dict[str, Any]:
+    """Return the y axis of `log2_scale` from ``low`` to ``high``, where nothing is above infinity."""
+    at = powers_of_two(low, min(high, ENDLESS))
+    if at["tickvals"][-1:] == [ENDLESS]:
+        at["ticktext"][-1] = "∞"
+    return y_axis(range=[low, high], **at, **keys)
 
 
 def choice(

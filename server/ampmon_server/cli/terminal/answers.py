@@ -12,6 +12,7 @@ from ampmon.wire import Severity
 from ampmon_server.client.answers import Run
 from ampmon_server.client.sketch import Sketch
 from ampmon_server.model.names import training_loss
+from ampmon_server.model.scale_policy import DEAD, ENDLESS
 from ampmon_server.model.words import NONE, SPACE, count, digits_of, percent, scale_words
 
 
@@ -118,8 +119,8 @@ def scale_now(run: SummaryAnswer, drawn: Sketch) -> str:
 
 
 def _at(height: float) -> float:
-    """The scale at a height of its chart, which draws 0 and inf at -128 and 128."""
-    return 0.0 if height == -128 else math.inf if height == 128 else 2.0**height
+    """The scale at a height of its chart."""
+    return 0.0 if height == DEAD else math.inf if height == ENDLESS else 2.0**height
 
 
 def skipped_of(run: SummaryAnswer) -> str:
