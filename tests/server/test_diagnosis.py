@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -40,13 +41,15 @@ def test_an_answer_is_compressed_as_its_reader_takes_it(client: TestClient, send
     """An answer is compressed with zstd or gzip as the client accepts, with the same content and a weak ETag."""
     trainer = Trainer()
     send(trainer.batch(trainer.updates(1000, skipped=range(100, 1000, 15))))
-    path = f"/api/v1/runs/{trainer.run_id}/diagnosis"
-    plain = client.get(path, headers={"Accept-Encoding": "identity"})
-    assert "content-encoding" not in plain.headers
-    for takes, came, unpacked in (
-        ("gzip, deflate, br, zstd", "zstd", zstandard.decompress),
-        ("gzip, deflate", "gzip", bytes),  # the client decompresses gzip itself
+    for path, (takes, came, unpacked) in product(
+        (f"/api/v1/runs/{trainer.run_id}/diagnosis", "/", "/vendor/plotly.min.js"),
+        (
+            ("gzip, deflate, br, zstd", "zstd", zstandard.decompress),
+            ("gzip, deflate", "gzip", bytes),  # the client decompresses gzip itself
+        ),
     ):
+        plain = client.get(path, headers={"Accept-Encoding": "identity"})
+        assert "content-encoding" not in plain.headers
         answer = client.get(path, headers={"Accept-Encoding": takes})
         assert answer.headers["content-encoding"] == came
         assert answer.headers["etag"] == f"W/{plain.headers['etag']}"

@@ -66,7 +66,10 @@ def content_answer(
     content: bytes, kind: str, request: Request, cache: str = "no-cache"
 ) -> Response:
     """Return a file's content, held in memory, or 304 if the client has it."""
-    packers: Packers = {"gzip": lambda: _gzipped_content(content)}
+    packers: Packers = {
+        "zstd": lambda: _packed_content(content, "zstd"),
+        "gzip": lambda: _packed_content(content, "gzip"),
+    }
     return _tagged(Response(content, media_type=kind), _tag_of(content), request, packers, cache)
 
 
@@ -75,9 +78,12 @@ def _tag_of(content: bytes) -> str:
     return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
 
 
-@lru_cache(maxsize=2)
-def _gzipped_content(content: bytes) -> bytes:
-    return gzip.compress(content, mtime=0)
+@lru_cache(maxsize=4)
+def _packed_content(content: bytes, encoding: str) -> bytes:
+    """Compress the chart library or the page. Higher levels take twice as long to save a hundredth more."""
+    if encoding == "zstd":
+        return zstandard.ZstdCompressor(8).compress(content)
+    return gzip.compress(content, 6, mtime=0)
 
 
 @lru_cache(maxsize=128)
