@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
@@ -118,3 +119,14 @@ def test_no_path_leads_out_of_a_folder(client: TestClient) -> None:
         for path in PATHS:
             asked = f"{folder}/{path.format(there=there, absolute=absolute)}"
             assert client.get(asked).status_code == 404, asked
+
+
+def test_the_page_names_its_modules(client: TestClient) -> None:
+    """The browser loads no module only after one that imports it: a slow network would add up these waits."""
+    shell = client.get("/").text
+    named = re.findall(r'"modulepreload" href="(js/\w+/([\w-]+\.js))"', shell)
+    assert {name for _, name in named} == assets.page_files("js").keys() - {"report.js"}
+    assert re.findall(r'src="(js/\w+/main\.js)"', shell) == [
+        at for at, name in named if name == "main.js"
+    ]
+    assert {client.get(f"/{at}").status_code for at, _ in named} == {200}
