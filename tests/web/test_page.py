@@ -13,7 +13,7 @@ from playwright.sync_api import Request, expect
 
 from posted import PostedRun
 from web.axe import violations
-from web.reader import Reader, light
+from web.reader import NOWHERE, Reader, light
 from web.test_valid import faults_of_html
 
 
@@ -212,6 +212,22 @@ def _is_valid(reader: Reader) -> None:
     assert len(ids) == len(set(ids))
 
 
+def test_the_line_about_a_run_keeps_its_length(reader: Reader) -> None:
+    """Its duration changes each second, and would move the page where the line just fits."""
+    run = PostedRun(reader.server)
+    run.updates(1)
+    reader.arrive(run)
+    widths = reader.ask("""["1 s", "59 min 59 s"].map((words) => {
+        const about = document.querySelector(".run > header .about").cloneNode(true);
+        about.querySelector(".elapsed").textContent = words;
+        document.querySelector(".run > header .about").after(about);
+        const { width } = about.getBoundingClientRect();
+        about.remove();
+        return width;
+    })""")
+    assert widths[0] == widths[1]
+
+
 def test_a_zoom_holds_while_data_arrive_and_binds_all_charts(reader: Reader) -> None:
     """A drag or its buttons zoom every chart and the address. New data do not undo it, and a double click does."""
     run = PostedRun(reader.server)
@@ -370,6 +386,8 @@ def test_missing_data_is_said(reader: Reader) -> None:
 def test_a_chart_without_data_says_why(reader: Reader) -> None:
     """Before the first update, before the first sample, and in an empty range, a chart says why it is empty.
 
+    The values of the range before are not shown any more.
+
     Without samples there is no slider, activations say how to record them, and the first logged value brings its chart.
     """
     run = PostedRun(reader.server)
@@ -397,11 +415,14 @@ def test_a_chart_without_data_says_why(reader: Reader) -> None:
         empty = f"[data-figure={name}] .empty"
         reader.wait(name, lambda empty=empty, words=words: words in reader.text(empty))
     assert not reader.page.get_by_label("Elements lost at another loss scale").is_visible()
-    reader.open(f"#{run.path}?start=500&stop=600")
+    reader.scrolled_to()
+    expect(reader.figure("scale").locator(".readout")).to_be_visible()
+    reader.ask(f"location.hash = '#{run.path}?start=500&stop=600'")
     reader.wait(
         "no step",
         lambda: "No step in steps 500 – 599" in reader.text("[data-figure=scale] .empty"),
     )
+    expect(reader.figure("scale").locator(".readout")).to_be_hidden()
 
 
 def test_names_are_inert(reader: Reader) -> None:
@@ -461,6 +482,18 @@ def test_an_address_that_can_be_no_runs_is_said_to_be_none(passer_by: Reader) ->
     run = PostedRun(reader.server)
     run.updates(5)
     reader.arrive(run)
+
+
+def test_the_page_loads_until_its_scripts_have_come(passer_by: Reader) -> None:
+    """Before, it says that it loads. A slow network takes seconds for them."""
+    held = passer_by.hold("**/main.js")
+    passer_by.page.goto(f"{passer_by.server.url}/{NOWHERE}", wait_until="commit")
+    content = passer_by.page.locator("#content")
+    expect(content).to_have_text(re.compile(r"Loading…\s*$"))
+    passer_by.wait("the script", lambda: held)
+    passer_by.let_go(held)
+    expect(content.locator("h1")).to_have_text("Runs")
+    expect(content.locator("> .empty")).to_have_count(0)
 
 
 def test_a_chart_loads_until_its_library_has_come(passer_by: Reader) -> None:

@@ -155,7 +155,7 @@ export class Run {
 
   #draw() {
     const run = this.#run;
-    const about = run && html`<bdi>${run.project}</bdi> · <bdi>${run.owner}</bdi> · <span>started <bdi>${moment(run.started)}</bdi> · ${elapsed(run)}</span>`;
+    const about = run && html`<bdi>${run.project}</bdi> · <bdi>${run.owner}</bdi> · <span>started <bdi>${moment(run.started)}</bdi> · <span class="elapsed">${elapsed(run)}</span></span>`;
     const description = run?.identity.config["description"];
     const words = typeof description === "string" ? description : nothing;
     if (run) this.#compared.hidden = run.ranks < 2;
