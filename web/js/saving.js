@@ -6,7 +6,7 @@ const LINE_PIXELS = 16;
 const HEAD_PIXELS = 36;
 /** Stands for the infinities of a heatmap, as in charts/parameters.py. The cell's text gives the true value. */
 const FAR = 9999;
-/** Where scales of 0 and inf are drawn along an axis of log2, as in charts/parts/layout.py. */
+/** Where scales of 0 and inf are drawn along an axis of log2, as in model/scale_policy.py. */
 const [DEAD, ENDLESS] = [-128, 128];
 
 /** @type {Record<string, new (buffer: ArrayBuffer) => ArrayLike<number>>} */

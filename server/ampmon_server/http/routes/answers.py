@@ -1,4 +1,4 @@
-"""Responses of many routes: JSON with a hash of its bytes as ETag, files with their date and size, and alerts in JSON.
+"""Responses of many routes: JSON and files with a hash of their bytes as ETag, and alerts in JSON.
 
 Both are compressed if the client accepts it, in the request's thread. A middleware would do it in the event loop's.
 """
@@ -10,13 +10,14 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import lru_cache
+from mimetypes import guess_type
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import orjson
 import zstandard
 from fastapi import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 
 from ampmon_server.alerting.delivery import words
 from ampmon_server.store import DeliveryState, RunAlerts
@@ -53,43 +54,34 @@ def tagged_json(value: object, request: Request) -> Response:
 
 def file_answer(path: Path, request: Request, cache: str = "no-cache") -> Response:
     """Return a file, or 304 if the client has it."""
-    stat = path.stat()
-    tag = f'"{stat.st_mtime_ns:x}-{stat.st_size:x}"'
-    answer = FileResponse(path, stat_result=stat)
-    is_text = answer.media_type is not None and not answer.media_type.startswith("image/")
-    packers: Packers = {"gzip": lambda: _gzipped_file(path, stat.st_mtime_ns)}
-    is_packed = is_text and stat.st_size >= _COMPRESSED_FROM
-    return _tagged(answer, tag, request, packers if is_packed else {}, cache)
+    kind = guess_type(path.name)[0] or "text/plain"
+    return content_answer(path.read_bytes(), kind, request, cache)
 
 
 def content_answer(
     content: bytes, kind: str, request: Request, cache: str = "no-cache"
 ) -> Response:
-    """Return a file's content, held in memory, or 304 if the client has it."""
+    """Return a file's content, or 304 if the client has it."""
     packers: Packers = {
         "zstd": lambda: _packed_content(content, "zstd"),
         "gzip": lambda: _packed_content(content, "gzip"),
     }
+    if len(content) < _COMPRESSED_FROM or kind.startswith("image/"):
+        packers = {}
     return _tagged(Response(content, media_type=kind), _tag_of(content), request, packers, cache)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=128)
 def _tag_of(content: bytes) -> str:
     return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=128)
 def _packed_content(content: bytes, encoding: str) -> bytes:
-    """Compress the chart library or the page. Higher levels take twice as long to save a hundredth more."""
+    """Compress a file. There are a few dozen. Higher levels take twice as long to save a hundredth more."""
     if encoding == "zstd":
         return zstandard.ZstdCompressor(8).compress(content)
     return gzip.compress(content, 6, mtime=0)
-
-
-@lru_cache(maxsize=128)
-def _gzipped_file(path: Path, _changed: int) -> bytes:
-    """Compress one of the page's own files. There are a few dozen, so the cache holds all."""
-    return gzip.compress(path.read_bytes(), mtime=0)
 
 
 def _tagged(

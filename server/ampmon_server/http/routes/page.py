@@ -44,15 +44,8 @@ def index(request: Request) -> Response:
 
 @cache
 def _declared() -> str:
-    charts = {
-        name: {
-            "title": chart.title,
-            "tab": chart.tab,
-            "choices": chart.choices,
-            "sampled": chart.sampled,
-        }
-        for name, chart in FIGURES.items()
-    }
+    parts = ("title", "tab", "choices", "sampled")
+    charts = {name: {part: getattr(of, part) for part in parts} for name, of in FIGURES.items()}
     statistics = {
         name: {
             "title": each.title,
