@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import lru_cache
 from mimetypes import guess_type
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import orjson
 import zstandard
@@ -25,13 +25,8 @@ from ampmon_server.store import DeliveryState, RunAlerts
 
 _COMPRESSED_FROM = 1024
 """Bytes. A smaller body fits into one packet anyway."""
-_GZIP_LEVEL = 4
-"""Shrinks figures to two fifths in a few ms. A higher level takes twice as long to save a tenth more."""
-_ZSTD_LEVEL = 1
-"""Shrinks figures as much as gzip, in an eighth of its time. A higher level saves nothing."""
-
-Packers: TypeAlias = Mapping[str, Callable[[], bytes]]
-"""Functions that compress a body, by encoding, the best first."""
+_ENCODINGS = ("zstd", "gzip")
+"""The best first: zstd shrinks figures as much as gzip, in an eighth of its time."""
 
 
 def json_answer(value: object, *, status: int = 200) -> Response:
@@ -42,14 +37,9 @@ def json_answer(value: object, *, status: int = 200) -> Response:
 
 def tagged_json(value: object, request: Request) -> Response:
     """Return JSON with its hash as ETag, or 304 if the client has the same."""
-    answer = json_answer(value)
-    body = bytes(answer.body)
+    body = bytes(json_answer(value).body)
     tag = f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
-    packers: Packers = {
-        "zstd": lambda: zstandard.ZstdCompressor(_ZSTD_LEVEL).compress(body),
-        "gzip": lambda: gzip.compress(body, _GZIP_LEVEL, mtime=0),
-    }
-    return _tagged(answer, tag, request, packers if len(body) >= _COMPRESSED_FROM else {})
+    return _tagged(body, "application/json", tag, request, _packed)
 
 
 def file_answer(path: Path, request: Request, cache: str = "no-cache") -> Response:
@@ -62,13 +52,7 @@ def content_answer(
     content: bytes, kind: str, request: Request, cache: str = "no-cache"
 ) -> Response:
     """Return a file's content, or 304 if the client has it."""
-    packers: Packers = {
-        "zstd": lambda: _packed_content(content, "zstd"),
-        "gzip": lambda: _packed_content(content, "gzip"),
-    }
-    if len(content) < _COMPRESSED_FROM or kind.startswith("image/"):
-        packers = {}
-    return _tagged(Response(content, media_type=kind), _tag_of(content), request, packers, cache)
+    return _tagged(content, kind, _tag_of(content), request, _packed_file, cache)
 
 
 @lru_cache(maxsize=128)
@@ -76,26 +60,38 @@ def _tag_of(content: bytes) -> str:
     return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
 
 
-@lru_cache(maxsize=128)
-def _packed_content(content: bytes, encoding: str) -> bytes:
-    """Compress a file. There are a few dozen. Higher levels take twice as long to save a hundredth more."""
+def _packed(body: bytes, encoding: str, zstd_level: int = 1, gzip_level: int = 4) -> bytes:
+    """Compress a body. These levels shrink figures to two fifths in a few ms; higher ones hardly save more."""
     if encoding == "zstd":
-        return zstandard.ZstdCompressor(8).compress(content)
-    return gzip.compress(content, 6, mtime=0)
+        return zstandard.ZstdCompressor(zstd_level).compress(body)
+    return gzip.compress(body, gzip_level, mtime=0)
+
+
+@lru_cache(maxsize=128)
+def _packed_file(content: bytes, encoding: str) -> bytes:
+    """Compress one of a few dozen files. Higher levels take twice as long to save a hundredth more."""
+    return _packed(content, encoding, 8, 6)
 
 
 def _tagged(
-    answer: Response, tag: str, request: Request, packers: Packers, cache: str = "no-cache"
+    body: bytes,
+    kind: str,
+    tag: str,
+    request: Request,
+    pack: Callable[[bytes, str], bytes],
+    cache: str = "no-cache",
 ) -> Response:
-    """The answer, compressed by the first of ``packers`` that the client takes; 304 if it has the same."""
+    """The body, compressed by ``pack`` if the client takes it and it shrinks; 304 if the client has the same."""
     held = request.headers.get("if-none-match", "").split(",")
     takes = request.headers.get("accept-encoding", "").lower().replace(" ", "").split(",")
-    encoding = next((each for each in packers if each in takes), None)
+    encoding = next((each for each in _ENCODINGS if each in takes), None)
+    answer = Response(body, media_type=kind)
     if tag in {each.strip().removeprefix("W/") for each in held}:
         answer = Response(status_code=304)
-    elif encoding is not None:
-        headers = {"Content-Encoding": encoding}
-        answer = Response(packers[encoding](), headers=headers, media_type=answer.media_type)
+    elif encoding and len(body) >= _COMPRESSED_FROM and not kind.startswith("image/"):
+        answer = Response(
+            pack(body, encoding), headers={"Content-Encoding": encoding}, media_type=kind
+        )
         tag = f"W/{tag}"  # weak: the same content in other bytes
     answer.headers["ETag"] = tag
     answer.headers["Vary"] = "Accept-Encoding"

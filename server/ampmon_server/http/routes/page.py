@@ -138,13 +138,11 @@ def findings() -> Response:
 @router.get("/vendor/{name}")
 @requires("page")
 def vendored(name: str, request: Request) -> Response:
-    """Serve Plotly, under its plain name, or under its versioned name to be cached forever."""
+    """Serve Plotly."""
     try:
         script = assets.plotly()
     except assets.BadScript as bad:
         return problem(503, str(bad))
-    if name == "plotly.min.js":
-        return content_answer(script, "text/javascript", request)
-    if name == f"plotly-{assets.plotly_version()}.min.js":
-        return content_answer(script, "text/javascript", request, _IMMUTABLE)
-    raise NotFound("There is no such script.")
+    if name != "plotly.min.js":
+        raise NotFound("There is no such script.")
+    return content_answer(script, "text/javascript", request)
