@@ -87,17 +87,7 @@ const USUAL = COLUMNS.filter(({ rare }) => !rare).map(({ name }) => name);
 const columnOf = (name) => COLUMNS.find((column) => column.name === name);
 
 /** Unknown columns are dropped. "Run" always stays: it has the link and the checkbox. */
-let names = [...new Set(["Run", ...storedColumns()])].filter(columnOf);
-
-/** @returns {string[]} */
-function storedColumns() {
-  try {
-    const kept = /** @type {unknown} */ (JSON.parse(remembered(KEY) ?? "null"));
-    return Array.isArray(kept) ? kept : USUAL;
-  } catch {
-    return USUAL;
-  }
-}
+let names = [...new Set(["Run", ...(remembered(KEY)?.split(",") ?? USUAL)])].filter(columnOf);
 
 /** The shown columns, the run's name first. */
 export function shownColumns() {
@@ -128,7 +118,7 @@ export function columnChoice(onChange) {
   /** @param {string[]} chosen */
   function choose(chosen) {
     names = chosen;
-    remember(KEY, String(names) === String(USUAL) ? null : JSON.stringify(names));
+    remember(KEY, String(names) === String(USUAL) ? null : String(names));
     draw();
     onChange();
   }
