@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -256,6 +257,13 @@ def test_a_run_of_which_nothing_is_in_view_is_named(name: str) -> None:
     assert "Not drawn" not in COMPARED[name]([some, other], View())["layout"]["meta"]["caption"]
     meta = COMPARED[name]([ownless], View(x="user"))["layout"]["meta"]
     assert meta["empty"] == NO_USER_STEPS
+
+
+def test_scales_without_a_power_of_two_are_named() -> None:
+    """At the end of its line, a dead scale and an infinite one are named."""
+    figure = scale(runs([1.0], [2.0**-140], [math.inf]), View())
+    ends = [label["text"].rpartition(" ")[2] for label in figure["layout"]["annotations"]]
+    assert ends == ["dead", "2<sup>0</sup>", "∞"]
 
 
 @pytest.mark.parametrize("x", ["step", "time"])

@@ -49,6 +49,7 @@ NO_UPDATE = "None of these runs has a step."
 OFF_GRID = "because they have no finite fp16-representable gradient"
 ROW, LOW_ROW = 32, 20
 """Pixels for each run in the rug of skips: for up to eight runs, and for more."""
+_ENDS = {DEAD: "dead", ENDLESS: "∞"}
 
 
 @side_by_side(
@@ -70,7 +71,7 @@ def scale(runs: Sequence[Compared], view: View) -> Figure | str:
     low, high = around(log2_scale(scales))
     newest = log2_scale(np.array([end["after_last"] for end in ends])).tolist()
     labels = [
-        (at, f"{run.label} {_ended(at)}", run)
+        (at, f"{run.label} {_ENDS.get(at) or power(at)}", run)
         for at, run in zip(newest, drawn, strict=True)
         if math.isfinite(at)
     ]
@@ -84,13 +85,6 @@ def scale(runs: Sequence[Compared], view: View) -> Figure | str:
         yaxis=scale_axis(low, high),
         annotations=apart(labels, (low, high), height - 48, view),
     )
-
-
-def _ended(at: float) -> str:
-    """What is beside the end of a line of log2 of the scale."""
-    if at <= DEAD:
-        return "dead"
-    return power(at) if at < ENDLESS else ""
 
 
 @side_by_side(
