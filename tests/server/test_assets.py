@@ -120,9 +120,10 @@ def test_no_path_leads_out_of_a_folder(client: TestClient) -> None:
             assert client.get(asked).status_code == 404, asked
 
 
-def test_the_page_names_its_modules(client: TestClient) -> None:
-    """The browser loads no module only after one that imports it: a slow network would add up these waits."""
+def test_the_page_names_its_modules_and_colours(client: TestClient) -> None:
+    """The browser loads none only after a module that needs it: a slow network would add up these waits."""
     shell = client.get("/").text
+    assert '<link rel="preload" href="roles.json" as="fetch" crossorigin>' in shell
     named = re.findall(r'"modulepreload" href="(js/\w+/([\w-]+\.js))"', shell)
     assert {name for _, name in named} == assets.page_files("js").keys() - {"report.js"}
     assert re.findall(r'src="(js/\w+/main\.js)"', shell) == [
