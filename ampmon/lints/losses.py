@@ -113,10 +113,13 @@ class Losses:
         self._bare.setdefault(task, set()).add(place)
         return "other" if _running else "unscaled"
 
-    def reached_apart(self, place: int) -> bool:
-        """Whether no bare pass since the last update reached this place and another that a scaled loss reached."""
-        others = self._own - {place}
-        return all(others.isdisjoint(each) for each in self._bare.values() if place in each)
+    def passed_through(self, place: int) -> bool:
+        """Whether a bare pass since the last update reached this place, one that a scaled loss reached, and another.
+
+        The pass of a loss does. One that goes on with a scaled gradient begins where the scaled loss's pass ended.
+        """
+        own = self._own
+        return any(place in each and each & own and each - own for each in self._bare.values())
 
 
 class _Begin:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -44,10 +44,12 @@ class _GradientHistory:
     """Whether the weights were the same in all passes, and the loop gave them no other gradient in between."""
     scalings: int = 0
     """Losses that were scaled."""
+    parameters: set[int] = field(default_factory=set)
+    """Ids of the parameters on which the newest of them depends. Only looked for if that matters."""
+    apart: bool = False
+    """Whether they depend on different parameters, as those of several tasks do."""
     attacks: bool = False
-    """Whether one of them depends on an input that takes a gradient. Only looked for if that matters."""
-    hands_on: bool = False
-    """Whether one of those does not reach the parameter. Its gradient may be passed on by hand, in another pass."""
+    """Whether one depends on an input that takes a gradient, which may be passed on by hand, in another pass."""
     scaled: int = 0
     """Passes of scaled losses."""
     bare: tuple[int, int] | None = None
@@ -194,9 +196,11 @@ class GradientWatcher:
         optimizer = self._optimizer()
         held = {id(each) for each in parameters_of(optimizer)} if optimizer is not None else set()
         leaves = {id(leaf): isinstance(leaf, torch.nn.Parameter) for leaf in leaves_of(outputs)}
-        if not all(parameter or leaf in held for leaf, parameter in leaves.items()):
-            self._now.attacks = True
-            self._now.hands_on |= self._known not in leaves
+        parameters = {leaf for leaf, parameter in leaves.items() if parameter or leaf in held}
+        now = self._now
+        now.attacks |= len(parameters) < len(leaves)
+        now.apart |= now.scalings > 1 and now.parameters != parameters
+        now.parameters = parameters
 
     def unscaling(self, optimizer: torch.optim.Optimizer, *, explicit: bool) -> None:
         """Called before the gradients are unscaled: by `unscale_` if ``explicit``, else in `step`."""
@@ -221,7 +225,7 @@ class GradientWatcher:
         ):
             self._reporter.say("scale_within_batch")
         bare = now.bare is not None and (not now.scaled or self._only_added(now.bare, version))
-        if bare and not (now.hands_on and self._losses.reached_apart(id(self))):
+        if bare and (not now.attacks or self._losses.passed_through(id(self))):
             self._unscaled += 1
             if self._unscaled > 1:
                 self._reporter.say("unscaled_loss", **BARE[now.bare_loss])
@@ -280,7 +284,8 @@ class GradientWatcher:
         self._dividing.updated(scale if alone else 0)
         gradient = self._gradient()
         kept = gradient is None or (now.memory is not None and now.memory == _memory(gradient))
-        accumulates = alone and kept and now.whole and now.scalings > 1 and not now.attacks
+        differ = now.attacks or now.apart
+        accumulates = alone and kept and now.whole and now.scalings > 1 and not differ
         between = (now.between, now.summed) if now.between and now.summed else None
         self._clearing.updated(accumulates=accumulates, gone=now.gone, between=between)
         self._repeats = self._repeats + 1 if now.again else 0

@@ -286,6 +286,23 @@ def test_gradients_gathered_task_by_task_are_right(data_directory: Path, after: 
     assert lints_by_scaler(data_directory) == {}
 
 
+def test_gradients_of_tasks_that_the_loop_combines_are_right(data_directory: Path) -> None:
+    """Gradients that are read and cleared task by task, and written over the last ones, get no lint."""
+    model, optimizer, scaler = small()
+    heads = nn.Linear(1, 1), nn.Linear(1, 1)
+    for _ in range(UPDATES):
+        inputs, read = torch.randn(16, 4), []
+        for head in heads:
+            optimizer.zero_grad()
+            scaler.scale(head(model(inputs)).square().mean()).backward()
+            read.append([each.grad.clone() for each in model.parameters()])
+        for parameter, one, other in zip(model.parameters(), *read, strict=True):
+            assert parameter.grad is not None
+            parameter.grad.copy_(one + other)
+        finish(scaler, optimizer)
+    assert lints_by_scaler(data_directory) == {}
+
+
 @pytest.mark.parametrize("learns", [False, True])
 @pytest.mark.parametrize("several", [False, True])
 def test_gradients_handed_on_in_chunks_are_right(
@@ -317,10 +334,16 @@ def test_gradients_handed_on_in_chunks_are_right(
     assert lints_by_scaler(data_directory) == {}
 
 
-@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize("parts", [1, 2, 3])
 @pytest.mark.parametrize("several", [False, True])
-def test_a_model_split_by_hand_is_right(data_directory: Path, parts: int, several: bool) -> None:
-    """Parts with optimizers of their own, between which the loop passes on gradients, get no lint."""
+@pytest.mark.parametrize("helped", [False, True])
+def test_a_model_split_by_hand_is_right(
+    data_directory: Path, parts: int, several: bool, helped: bool
+) -> None:
+    """Parts with optimizers of their own, between which the loop passes on gradients, get no lint.
+
+    One part may come twice. Another loss may reach the first part alone.
+    """
     trained = [small(name=f"part {number}") for number in range(parts)]
     optimizers, scaler = [optimizer for _, optimizer, _ in trained], trained[0][2]
     if several:
@@ -328,10 +351,13 @@ def test_a_model_split_by_hand_is_right(data_directory: Path, parts: int, severa
     for _ in range(UPDATES):
         cuts: list[tuple[torch.Tensor, torch.Tensor]] = []
         hidden = torch.randn(16, 4)
-        for model, *_ in trained:
-            model.zero_grad()
+        for each in optimizers:
+            each.zero_grad()
+        for model, *_ in trained * (2 if parts == 1 else 1):
             output = model(hidden).expand(-1, 4)
             cuts.append((output, hidden := output.detach().requires_grad_()))
+        if helped:
+            scaler.scale(cuts[0][0].mean()).backward(retain_graph=True)
         scaler.scale(cuts.pop()[0].square().mean()).backward()
         for output, cut in reversed(cuts):
             output.backward(cut.grad)
