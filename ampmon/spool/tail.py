@@ -24,8 +24,9 @@ _RETRIES = 64
 """If no segment can be made, the times that frames try again per segment's length."""
 _NO_FD = -1
 _LOSSES = frozenset({errno.EIO, errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)})
-_HIGH = (1000, 200)
-"""Descriptors from this number on, or the next if the process may have no such number."""
+_HIGH = 1000
+_ROOM = 2 * _RETIRED_MAX
+"""How far below the process's limit descriptors begin, if that is lower."""
 _OPEN_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
 
@@ -236,11 +237,11 @@ class SpoolTail:
 def _high(fd: int) -> int:
     """Give a file a descriptor that no file of the script gets, even after the script has closed all of them."""
     if sys.platform != "win32":
-        for least in _HIGH:
-            with contextlib.suppress(OSError):
-                high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, least)
-                os.close(fd)
-                return high
+        with contextlib.suppress(OSError):
+            least = min(_HIGH, os.sysconf("SC_OPEN_MAX") - _ROOM)
+            high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(fd, least))
+            os.close(fd)
+            return high
     return fd
 
 

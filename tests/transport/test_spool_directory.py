@@ -10,6 +10,7 @@ import resource
 import signal
 import stat
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -128,14 +129,19 @@ def test_a_removed_spool_that_cannot_be_recreated_yet(tmp_path: Path) -> None:
     attempt.spool.close()
 
 
-@pytest.mark.parametrize("high", [True, False])
-def test_a_script_that_closes_all_descriptors_and_opens_its_own(
-    tmp_path: Path, high: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(params=[None, 200])
+def descriptors(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let the process have as many descriptors as now, or few."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (request.param or limits[0], limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.usefixtures("descriptors")
+def test_a_script_that_closes_all_descriptors_and_opens_its_own(tmp_path: Path) -> None:
     """If a script closes the spool's descriptors, frames go to a new segment. A file that the script then opens gets
-    no frame and stays open; where a process may have few descriptors, this holds from the next frame on."""
-    if not high:
-        monkeypatch.setattr("ampmon.spool.tail._HIGH", (2**31 - 1,))
+    no frame and stays open, also where a process may have few descriptors."""
     attempt = Attempt(tmp_path)
     path = attempt_directory(tmp_path, later := uuid7())
     tail = SpoolTail(path, later, Destination.of(attempt.options), 64_000)
@@ -145,7 +151,7 @@ def test_a_script_that_closes_all_descriptors_and_opens_its_own(
     ours = [*tail._retired, tail._file[0]]
     for fd in ours:
         os.close(fd)
-    own = [os.open(tmp_path / "own", os.O_CREAT | os.O_WRONLY | os.O_APPEND)] if high else []
+    own = [os.open(tmp_path / "own", os.O_CREAT | os.O_WRONLY | os.O_APPEND) for _ in ours]
     with pytest.raises(OSError, match="descriptor"):
         tail.write(b"refused")
     tail.write(b"kept")
