@@ -105,6 +105,8 @@ class Monitor(MonitorProperties):
         """Id of a reported error that `unscale_` may pass on, or ~id of one that `step` may. Others may reuse it."""
         self._stream: Stream | None = None
         self._recorder: Recorder | None = None
+        self._connected: Recorder | None = None
+        """The run that `_connect` has finished with: a signal handler's exception may end it."""
         self.gear: PlainGear | None = None
         """The plain gear while it is engaged, else None."""
         self._plain = PlainGear(self)
@@ -140,7 +142,7 @@ class Monitor(MonitorProperties):
     @guarded
     def scaling(self, scaler: Any, outputs: Any) -> None:
         """Called before `scale()`, with the loss: an iteration has begun."""
-        if self._recorder is not current_run.current():
+        if self._connected is not current_run.current():
             self._connect(scaler)
         self._iteration.keep(outputs)
         if self._linter.early:
@@ -379,6 +381,7 @@ class Monitor(MonitorProperties):
             self._describe(scaler)
             if self.measuring is not None:
                 self.measuring.announce()
+        self._connected = run
 
     def _describe(self, scaler: Any) -> None:
         if (run := self._recorder) is not None and (stream := self._stream) is not None:

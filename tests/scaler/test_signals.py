@@ -17,7 +17,7 @@ from torch.optim import SGD
 
 import ampmon
 from older_torch import named
-from recording import recording
+from recording import recording, recordings
 
 
 class Preempted(Exception):
@@ -197,6 +197,25 @@ def test_a_copy_is_watched_although_a_signal_ended_its_first_scale(data_director
     scaler.step(SGD([parameter], lr=0.1))
     scaler.update()
     assert len(recording(data_directory).updates) == 1
+
+
+def test_the_next_run_is_reported_to_although_a_signal_ended_its_first_scale(
+    data_directory: Path,
+) -> None:
+    """A scaler that a handler's exception interrupted as it turned to a new run does so at the next `scale()`."""
+    signal.signal(signal.SIGUSR1, raising)
+    watched = Watched()
+    watched.scaler = LateScaler("cpu", init_scale=2.0)
+    watched.backward()
+    watched.finish()
+    ampmon.init()
+    watched.scaler.late = True
+    with pytest.raises(Preempted):
+        watched.backward()
+    watched.backward()
+    watched.finish()
+    recorded = recordings(data_directory)[-1]
+    assert recorded.header(recorded.updates[0].stream).enabled
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
