@@ -13,8 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from ampmon.probe.hooks import graph_nodes
-
 
 @contextmanager
 def unchanged(model: torch.nn.Module) -> Iterator[None]:
@@ -80,12 +78,6 @@ def gradients_aside(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
     finally:
         for tensor, gradient in had:
             tensor.grad = gradient
-
-
-def leaves(loss: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors that a backward pass from ``loss`` leaves gradients in, as far as the graph exists already."""
-    found = (getattr(node, "variable", None) for node in graph_nodes(loss.grad_fn))
-    return [leaf for leaf in found if leaf is not None]
 
 
 def _saved(attributes: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
