@@ -223,14 +223,13 @@ class Measurer:
                 span = self.timer.begin((device,))
                 ready = partial(self.timer.launch, span)
                 packed = self._probe.unscale(tensors, found[device], inverse[device], ready)
-                if packed is not None:
-                    measured.append((indices, device, packed))
-                else:
-                    if (apart := self._apart(tensors, ready)) is not None:
-                        measured.append((indices, device, apart))
+                if packed is None:
+                    packed = self._apart(tensors, ready)
                     torch._amp_foreach_non_finite_check_and_unscale_(
                         tensors, found[device], inverse[device]
                     )
+                if packed is not None:
+                    measured.append((indices, device, packed))
                 self.timer.end(span, spans)
         try:
             if spans and measured:
