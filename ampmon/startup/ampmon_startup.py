@@ -26,8 +26,6 @@ sees_modules: list[bool] = []
 """Not empty once modules are added to `built`."""
 _made = {"scalers": 0, "enabled": 0, "refused": 0, "used": 0}
 """Numbers of scalers: made, enabled, disabled by torch although not asked to be, and used."""
-_restored: set[int] = set()
-"""Ids of scalers that were given a state before they scaled."""
 _waiting_classes: dict[type, type] = {}
 _said: list[str] = []
 _installed: list[bool] = []
@@ -128,8 +126,6 @@ def _patch_scaler(module: Any) -> None:
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
-        # The id may be that of a scaler that is gone.
-        _restored.discard(id(self))
         asked = args[5] if len(args) > 5 else kwargs.get("enabled", True)
         _made["refused"] += bool(asked) and not self.__dict__.get("_enabled")
         _attempt(_wait, self)
@@ -137,7 +133,7 @@ def _patch_scaler(module: Any) -> None:
     @functools.wraps(setstate)
     def __setstate__(self: Any, *args: Any, **kwargs: Any) -> None:
         setstate(self, *args, **kwargs)
-        _restored.add(id(self))
+        _restore(self)
         _attempt(_wait, self)
 
     pairs: Any = ((__init__, init), (__setstate__, setstate))
@@ -161,6 +157,11 @@ def _wait(scaler: Any) -> None:
     _made["enabled"] += 1
     if not hasattr(kind, "_ampmon_monitor") and not hasattr(kind, "_ampmon_waits_as"):
         scaler.__class__ = _waiting_classes.get(kind) or _waiting_class(kind)
+
+
+def _restore(scaler: Any) -> None:
+    """Note that a scaler is given a state before it scales."""
+    scaler.__dict__["_ampmon_restored"] = True
 
 
 class _Unannounced:
@@ -193,14 +194,11 @@ def _waiting_class(kind: Any) -> type:
                 self.__class__ = waiting
             raise
 
-    def restored(self: Any) -> None:
-        _restored.add(id(self))
-
     # Else torch.compile would trace ampmon's beginning, if the first call is in a compiled step.
     begin = sys.modules["torch"]._disable_dynamo(begin)
     members = {name: passing_on(name, begin) for name in ("scale", "unscale_", "step")}
     members["update"] = passing_on("update", lambda _: None)
-    members["load_state_dict"] = passing_on("load_state_dict", restored)
+    members["load_state_dict"] = passing_on("load_state_dict", _restore)
     members["__reduce_ex__"] = lambda self, protocol: reduced_as(kind, self, protocol)
     members["_ampmon_waits_as"] = kind
     members |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
@@ -233,7 +231,7 @@ def reduced_as(kind: Any, scaler: Any, protocol: Any) -> Any:
 
 def _watch(scaler: Any) -> None:
     _made["used"] += 1
-    fresh = id(scaler) not in _restored
+    fresh = "_ampmon_restored" not in scaler.__dict__
     from ampmon.client.scaler import adopt
 
     adopt(scaler)
