@@ -7,7 +7,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from ampmon.lints.optimizers import Schedule
 from ampmon.numerics.histogram import Statistics
 from ampmon.probe import eager
 from ampmon.probe.arrivals import Arrived
-from ampmon.probe.attribution import Kept, LossCopy, keep
+from ampmon.probe.attribution import Kept, LossCopy, from_statistics, keep
 from ampmon.probe.device import DeviceCounts
 from ampmon.probe.hooks import BackwardOrderLearner
 from ampmon.probe.ring import Readback
@@ -30,6 +30,8 @@ from ampmon.wire.template import SteadyUpdates
 
 
 _STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
+Place: TypeAlias = tuple[int, torch.device]
+"""An optimizer, by its id, and a device with some of its gradients."""
 CULPRITS_MAX = 64
 """The most culprits that a record names. It also holds their full number."""
 
@@ -81,7 +83,7 @@ class Iteration:
     """The optimizers that were unscaled and stepped, in order: ~id for an unscaling, id for a step."""
     steps: dict[int, wire.OptimizerStep] = field(default_factory=dict)
     """The optimizers whose `step()` was called, by id. Each is entered as not skipped."""
-    culprits: dict[tuple[int, torch.device], list[PendingCulprits]] = field(default_factory=dict)
+    culprits: dict[Place, list[PendingCulprits]] = field(default_factory=dict)
     samples: list[PendingSample] = field(default_factory=list)
     measured: set[int] = field(default_factory=set)
     """Indices of the parameters that are in a sample already."""
@@ -153,14 +155,16 @@ class Iteration:
             culprit_parameters=len(ordered),
         )
 
-    def add(self, sample: PendingSample) -> None:
-        """Add a sample of parameters that are in none yet."""
+    def add(self, sample: PendingSample, covers: Place | None = None) -> None:
+        """Add a sample of parameters that are in none yet. It shows the culprits of the place that it ``covers``."""
         self.samples.append(sample)
         self.measured.update(sample.indices)
+        if covers is not None:
+            self.blame(covers, PendingCulprits(sample, from_statistics))
 
-    def blame(self, optimizer: int, device: torch.device, culprits: PendingCulprits) -> None:
-        """Add the culprits of an optimizer (an id) on one device."""
-        self.culprits.setdefault((optimizer, device), []).append(culprits)
+    def blame(self, place: Place, culprits: PendingCulprits) -> None:
+        """Add culprits of an optimizer on one device."""
+        self.culprits.setdefault(place, []).append(culprits)
 
     def losses_live(self) -> bool:
         """Whether training is known to still hold all losses."""

@@ -172,16 +172,12 @@ class Measurer:
                     packed = Readback(self._probe.statistics(tensors, ready))
                 except NotReady:
                     continue
-                sample = PendingSample(packed=packed, indices=indices)
                 self.timer.end(span, iteration.spans)
-                if len(fresh) == len(known):
-                    iteration.blame(
-                        id(optimizer), device, PendingCulprits(sample, attribution.from_statistics)
-                    )
+                covers = (id(optimizer), device) if len(fresh) == len(known) else None
+                iteration.add(PendingSample(packed=packed, indices=indices), covers)
             else:
                 statistics = host.measure(tensors, indices, self._sample, self._random)
-                sample = PendingSample(statistics, indices=indices)
-            iteration.add(sample)
+                iteration.add(PendingSample(statistics, indices=indices))
 
     def _leave_out_replicas(self, optimizer: torch.optim.Optimizer, iteration: Iteration) -> None:
         """Measure no element of what another rank measures. The server waits for this rank's sample all the same."""
@@ -222,45 +218,38 @@ class Measurer:
                     inverse[device] = inv_scale.to(device, non_blocking=True, copy=True)
                 span = self.timer.begin((device,))
                 ready = partial(self.timer.launch, span)
-                packed = self._probe.unscale(tensors, found[device], inverse[device], ready)
-                if packed is None:
-                    packed = self._apart(tensors, ready)
-                    torch._amp_foreach_non_finite_check_and_unscale_(
-                        tensors, found[device], inverse[device]
-                    )
+                packed = self._unscaled(tensors, found[device], inverse[device], ready)
                 if packed is not None:
                     measured.append((indices, device, packed))
                 self.timer.end(span, spans)
         try:
             if spans and measured:
                 iteration.spans.append(joined(spans, self._baselines.get(optimizer)))
-            self._keep(optimizer, iteration, measured)
+            for indices, device, packed in measured:
+                sample = PendingSample(packed=Readback(packed), indices=indices)
+                iteration.add(sample, (id(optimizer), device))
         except Exception as error:  # the gradients are unscaled, so training goes on
             self.report("keeping a sample", error)
         return found
 
-    def _apart(self, tensors: list[torch.Tensor], ready: Callable[[], None]) -> torch.Tensor | None:
-        """Statistics of gradients that torch will unscale. None if they cannot be taken; training goes on."""
-        try:
-            return self._probe.statistics(tensors, ready)
-        except NotReady:
-            return None
-        except Exception as error:
-            self.report("measuring before unscaling", error)
-            return None
-
-    def _keep(
+    def _unscaled(
         self,
-        optimizer: torch.optim.Optimizer,
-        iteration: Iteration,
-        measured: list[tuple[list[int], torch.device, torch.Tensor]],
-    ) -> None:
-        for indices, device, packed in measured:
-            sample = PendingSample(packed=Readback(packed), indices=indices)
-            iteration.add(sample)
-            iteration.blame(
-                id(optimizer), device, PendingCulprits(sample, attribution.from_statistics)
-            )
+        tensors: list[torch.Tensor],
+        found: torch.Tensor,
+        inverse: torch.Tensor,
+        ready: Callable[[], None],
+    ) -> torch.Tensor | None:
+        """Unscale gradients and return their statistics. None if these cannot be taken; training goes on."""
+        packed = self._probe.unscale(tensors, found, inverse, ready)
+        if packed is None:
+            try:
+                packed = self._probe.statistics(tensors, ready)
+            except NotReady:
+                pass
+            except Exception as error:
+                self.report("measuring before unscaling", error)
+            torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, inverse)
+        return packed
 
     def after_unscale(
         self,
@@ -303,7 +292,7 @@ class Measurer:
         if standing is not None and standing.device == device and not (others or known):
             counts = standing.ask(optimizer, found[device])
             if counts is not None:
-                iteration.blame(id(optimizer), device, _of_counts(counts, standing.indices))
+                iteration.blame((id(optimizer), device), _of_counts(counts, standing.indices))
                 return
         self.search(optimizer, iteration, found, known=False)
 
@@ -353,7 +342,7 @@ class Measurer:
                     if not known:
                         continue
                     culprits = self._flagged(iteration, indices, tensors)
-                iteration.blame(id(optimizer), device, culprits)
+                iteration.blame((id(optimizer), device), culprits)
 
     def _culprits(
         self,
