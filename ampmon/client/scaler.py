@@ -373,13 +373,7 @@ _watched: dict[type, type] = {}
 
 def _watched_class(base: type) -> type:
     if base not in _watched:
-        reduced_as = startup().reduced_as
-        members = {
-            "__reduce_ex__": lambda self, protocol: reduced_as(base, self, protocol),
-            "__module__": base.__module__,
-            "__qualname__": base.__qualname__,
-            "_ampmon_base": base,
-        }
+        members = startup().passing_as(base) | {"_ampmon_base": base}
         if hasattr(base, "monitor"):  # the class uses this name for something else
             members["monitor"] = inspect.getattr_static(base, "monitor")
         _watched[base] = type(base.__name__, (Monitored, base), members)

@@ -199,34 +199,36 @@ def _waiting_class(kind: Any) -> type:
     members = {name: passing_on(name, begin) for name in ("scale", "unscale_", "step")}
     members["update"] = passing_on("update", lambda _: None)
     members["load_state_dict"] = passing_on("load_state_dict", _restore)
-    members["__reduce_ex__"] = lambda self, protocol: reduced_as(kind, self, protocol)
-    members["_ampmon_waits_as"] = kind
-    members |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    members |= passing_as(kind) | {"_ampmon_waits_as": kind}
     _waiting_classes[kind] = type(kind.__name__, (_Unannounced, kind), members)
     return _waiting_classes[kind]
 
 
-def reduced_as(kind: Any, scaler: Any, protocol: Any) -> Any:
-    """Pickle and copy a waiting or watched scaler as its original class does, without what is ours.
+def passing_as(kind: Any) -> dict[str, Any]:
+    """Members of a class whose objects look, pickle and copy as those of ``kind``, without what is ours.
 
     The pickle loads without ampmon.
     """
-    import copyreg
+    return {
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        # Pickle compares the class in a pickle with this one.
+        "__class__": property(lambda _: kind, object.__dict__["__class__"].__set__),
+        "__reduce_ex__": lambda self, protocol: _reduced_as(kind, self, protocol),
+    }
 
+
+def _reduced_as(kind: Any, scaler: Any, protocol: Any) -> Any:
     # A twin, since another thread may use the scaler meanwhile.
     twin = object.__new__(kind)
     for name, value in scaler.__dict__.copy().items():
         if not name.startswith("_ampmon_"):
             twin.__dict__[name] = value
     try:
-        reduced = kind.__reduce_ex__(twin, protocol)
+        return kind.__reduce_ex__(twin, protocol)
     finally:
         if hasattr(kind, "__del__"):  # it would release what the scaler still uses
             twin.__class__ = _Unannounced
-    if reduced[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
-        # Pickle would compare the class with ours. This function does the same, and every Python has it.
-        return copyreg._reconstructor, (kind, object, None), *reduced[2:]  # type: ignore[attr-defined]
-    return reduced
 
 
 def _watch(scaler: Any) -> None:

@@ -196,6 +196,9 @@ for made in (GradScaler("cpu"), Own(1.0, "cpu")):
     seen += [type(made).__qualname__, type(made).__module__, repr(made.state_dict())]
     for copied in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made), copy.copy(made)):
         seen += [type(copied).__name__, isinstance(copied, GradScaler), repr(copied.state_dict())]
+    seen += [str(made.__class__), pickle.dumps(made).hex()]
+    made.scale(torch.ones(()))
+    seen += [str(made.__class__), pickle.dumps(made).hex()]
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     GradScaler(); torch.cuda.amp.GradScaler(); Own(1.0)
