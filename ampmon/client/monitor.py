@@ -60,6 +60,9 @@ class Monitor(MonitorProperties):
     attributes. On CUDA the newest values may still be on their way. Reading never syncs.
     """
 
+    _connected: Recorder | None = None
+    """The run that `_connect` has finished with: a signal handler's exception may end it."""
+
     def __init__(
         self,
         scaler: Any,
@@ -105,8 +108,6 @@ class Monitor(MonitorProperties):
         """Id of a reported error that `unscale_` may pass on, or ~id of one that `step` may. Others may reuse it."""
         self._stream: Stream | None = None
         self._recorder: Recorder | None = None
-        self._connected: Recorder | None = None
-        """The run that `_connect` has finished with: a signal handler's exception may end it."""
         self.gear: PlainGear | None = None
         """The plain gear while it is engaged, else None."""
         self._plain = PlainGear(self)
