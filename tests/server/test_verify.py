@@ -356,6 +356,38 @@ def test_a_repair_of_counts_is_whole(
     assert _sizes(copied) == sizes
 
 
+@pytest.mark.parametrize(
+    "damage",
+    ["last_step = 0", "last_step = NULL", "sampled = 0", "rows_from = 0", "samples_from = 0"],
+)
+def test_a_repair_keeps_cells_whose_rows_are_pruned(
+    store: Store, change: Callable[[str], None], verify: Say, damage: str
+) -> None:
+    """Whatever a damaged stream says of its rows, no cell is replaced by one that counts fewer of them."""
+    run = Trainer()
+    for _ in range(3):
+        logged = [run.scalars({"loss": 1.0})]
+        store.ingest(run.batch([*run.updates(1500, sampled=range(0, 1500, 5)), *logged]))
+    before = _cells(store)
+    _prune(store)
+    store.close()
+    change(f"UPDATE streams SET {damage} WHERE scaler != ''")
+
+    verify("--repair")
+
+    assert _cells(store) == before
+
+
+def _cells(store: Store) -> list[object]:
+    """All cells, except those of samples that pruning replaces with coarser ones."""
+    tables = ("rollups", "gradient_rollups", "parameter_rollups", "scalar_rollups")
+    with engine.reading(store._engine) as connection:
+        return [
+            connection.execute(text(f"SELECT * FROM {table} ORDER BY stream, level, bucket")).all()
+            for table in tables
+        ]
+
+
 def test_a_repair_keeps_the_cells_of_a_damaged_stream(
     copied: Path, change: Callable[[str], None], verify: Say
 ) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -62,7 +62,7 @@ class Defect(NamedTuple):
 
 
 def defects(connection: Connection, run_id: bytes, *, mending: bool = False) -> Iterator[Defect]:
-    """Yield the defects in the cells of a run. With ``mending``, also repair those that rows can restore."""
+    """Yield the defects in the cells of a run. With ``mending``, also repair what the rows tell."""
     for table, series_of in SERIES.items():
         try:
             for name, series in series_of(connection, run_id):
@@ -88,19 +88,17 @@ def _updates(connection: Connection, run_id: bytes) -> Named:
 
 def _gradients(connection: Connection, run_id: bytes) -> Named:
     for scaler in scalers_of(connection, run_id):
-        if scaler.sampled:
-            name = f"gradients of scaler {scaler.name!r}"
-            yield name, samples.series(connection, scaler)
+        yield f"gradients of scaler {scaler.name!r}", samples.series(connection, scaler)
 
 
 def _parameters(connection: Connection, run_id: bytes) -> Named:
     for scaler in scalers_of(connection, run_id):
         for source in scaler.sources:
-            if source.sampled:
-                samples = parameter_rollups.stream_samples(connection, source)
-                if not samples.names:
-                    raise Damaged(f"the names of stream {source.number}'s parameters are missing")
+            samples = parameter_rollups.stream_samples(connection, source)
+            if samples.names:
                 yield f"parameters of stream {source.number}", samples.series
+            elif source.sampled:
+                raise Damaged(f"the names of stream {source.number}'s parameters are missing")
 
 
 def _scalars(connection: Connection, run_id: bytes) -> Named:
@@ -132,18 +130,23 @@ SERIES: dict[Table, Callable[[Connection, bytes], Named]] = {
 class _Fault(NamedTuple):
     """A defect of one page: its kind and place, the rows that its cells count, and the rows found below."""
 
-    kind: str
+    kind: Literal["unreadable", "unreadable, pruned", "wrong", "alone"]
     level: int
     bucket: int
     held: int = 0
     found: int = 0
+
+    @property
+    def remedy(self) -> str:
+        return REPAIR if self.kind in {"unreadable", "wrong"} else RESTORE
 
 
 @dataclass(slots=True)
 class _Comparison:
     """Compares the pages of a series, called ``name``, with the data below them.
 
-    With ``mending``, replace a wrong page, unless that would lose data whose rows are pruned.
+    With ``mending``, make every cell again that counts no more rows than are below it. A cell that counts more stays
+    as it is: its rows are pruned or lost, whatever the damaged database says of them.
     """
 
     name: str
@@ -158,28 +161,33 @@ class _Comparison:
         except Damaged as error:
             yield Defect(self.name, f"a block of it cannot be read: {error}", RESTORE)
         for (kind, level), alike in groupby(sorted(self._faults), attrgetter("kind", "level")):
-            _, _, buckets, held, found = zip(*alike, strict=True)
-            first, last = levels.steps_of((buckets[0], buckets[-1]), level + 1)
-            place = f"{self.name}, steps {first} to {last}"
-            pages = f"{len(buckets)} page{'s' * (len(buckets) != 1)} of level {level}"
-            if kind != "wrong":
-                remedy = RESTORE if kind == "lost" else REPAIR
-                yield Defect(place, f"{pages} cannot be read", remedy)
-            elif sum(held) == sum(found):
-                yield Defect(place, f"{pages} with values that differ from the data below", REPAIR)
+            faults = list(alike)
+            first, last = levels.steps_of((faults[0].bucket, faults[-1].bucket), level + 1)
+            what = f"{len(faults)} page{'s' * (len(faults) != 1)} of level {level}"
+            held, found = (sum(each) for each in zip(*(fault[3:] for fault in faults), strict=True))
+            if kind.startswith("unreadable"):
+                what += " cannot be read"
+            elif held == found:
+                what += " with values that differ from the data below"
             else:
-                counts = "counts" if len(buckets) == 1 else "count"
-                what = f"{pages} {counts} {sum(held)} rows where there are {sum(found)}"
-                yield Defect(place, what, REPAIR)
+                counts = "counts" if len(faults) == 1 else "count"
+                what += f" {counts} {held} rows where there are {found}"
+            place = f"{self.name}, steps {first} to {last}"
+            yield Defect(place, what, faults[0].remedy)
 
     def _compare_all(self) -> None:
-        tops = [self._chunk(number) for number in self._chunks()]
-        if any(fault.kind == "lost" for fault in self._faults):
-            return
-        cells = joined([np.zeros(0, self.series.pyramid.dtype), *tops])
+        series = self.series
+        parts = [np.zeros(0, series.pyramid.dtype)]
+        for number in self._chunks():
+            low, high = levels.steps_of((number, number), _CHUNK)
+            cells = series.rows(max(low, series.whole_from), min(high, series.edge - 1))
+            for level in range(1, _CHUNK):
+                span = BITS * (level + 1)
+                cells = self._compare(level, cells, (low >> span, high >> span))
+            parts.append(cells)
+        cells = joined(parts)
         for level in range(_CHUNK, TOP + 1):
-            cells = self.series.pyramid.roll(cells, level)
-            self._compare(level, cells, self._pages(level))
+            cells = self._compare(level, cells)
 
     def _chunks(self) -> list[int]:
         """The numbers of the level-4 cells that have pages or rows below them, in order."""
@@ -191,68 +199,75 @@ class _Comparison:
             step = self.series.following(((step >> bits) + 1) << bits)
         return sorted(found)
 
-    def _chunk(self, number: int) -> Cells:
-        """Compare the pages under a cell of level 4, and return that cell recomputed, as ingest computes it.
-
-        Return no cells if a page whose rows are pruned cannot be read: the cells above it cannot be checked.
-        """
-        series, pyramid = self.series, self.series.pyramid
-        low, high = levels.steps_of((number, number), _CHUNK)
-        first = max(low, series.whole_from)
-        cells = series.rows(first, min(high, series.edge - 1))
-        for level in range(1, _CHUNK):
-            span = BITS * (level + 1)
-            held = self._pages(level, (low >> span, high >> span))
-            cells = pyramid.roll(cells, level)
-            if level < pyramid.lowest:
-                held = {at: page for at, page in held.items() if at << span >= first}
-            elif level == pyramid.lowest:
-                pruned = self._pruned(held)
-                if pruned is None:
-                    return cells[:0]
-                cells = joined([pruned, cells])
-            self._compare(level, cells, held)
-        return cells
-
-    def _pruned(self, pages: _Pages) -> Cells | None:
-        """The cells whose rows are pruned, which nothing can check. None if a page of them cannot be read."""
-        level, whole_from = self.series.pyramid.lowest, self.series.whole_from
-        kept, lost = [np.zeros(0, self.series.pyramid.dtype)], []
-        for at, page in pages.items():
-            if page is not None:
-                kept.append(page[page["first"] < whole_from])
-            elif at << BITS * (level + 1) < whole_from:
-                lost.append(_Fault("lost", level, at))
-        self._faults += lost
-        return None if lost else joined(kept)
-
-    def _compare(self, level: int, cells: Cells, held: _Pages) -> None:
-        series, pyramid = self.series, self.series.pyramid
-        made = pyramid.paged(cells, level)
-        for at in sorted(made.keys() | held.keys()):
-            expected, found = made.get(at, cells[:0]), held.get(at, cells[:0])
+    def _compare(self, level: int, below: Cells, buckets: Range = (0, INTEGER_MAX)) -> Cells:
+        """Compare pages of a level with the cells or rows ``below``, and return the best cells of that level."""
+        pyramid, start = self.series.pyramid, self.series.whole_from
+        held, span = self._pages(level, buckets), BITS * (level + 1)
+        if (
+            level < pyramid.lowest
+        ):  # without rows, nothing tells which of these pages there should be
+            held = {at: page for at, page in held.items() if at << span >= start}
+        made = pyramid.roll(below, level)
+        kept = joined([made[:0], *(page for page in held.values() if page is not None)])
+        if level == pyramid.lowest:  # nothing can check cells whose rows are pruned
+            made = joined([kept[kept["first"] < start], made])
+        best = _fullest(made, kept, level)
+        known, pages = pyramid.paged(made, level), pyramid.paged(best, level)
+        for at in sorted(pages.keys() | held.keys()):
+            right, found = pages.get(at, made[:0]), held.get(at, made[:0])
             if found is None:
-                self._faults.append(_Fault("damaged", level, at))
-            elif not _same(expected, found):
-                counts = int(found["n"].sum()), int(expected["n"].sum())
-                self._faults.append(_Fault("wrong", level, at, *counts))
+                pruned = level == pyramid.lowest and at << span < start
+                fault = _Fault("unreadable, pruned" if pruned else "unreadable", level, at)
+            elif not _same(right, found):
+                fault = _Fault("wrong", level, at, _rows(found), _rows(right))
+            elif _rows(found) != (rows := _rows(known.get(at, made[:0]))):
+                fault = _Fault("alone", level, at, _rows(found), rows)
             else:
                 continue
-            if self.mending and at in made:
-                row = (*series.key, level, at, pyramid.pack(expected))
-                insert_rows(series.connection, pyramid.table, [row], replace=True)
-            elif self.mending:
-                pyramid.drop(series.connection, series.key, level, {at})
+            self._faults.append(fault)
+            if self.mending and fault.remedy == REPAIR:
+                self._replace(level, at, right)
+        return made if level < pyramid.lowest else best
+
+    def _replace(self, level: int, at: int, cells: Cells) -> None:
+        series, pyramid = self.series, self.series.pyramid
+        if len(cells):
+            row = (*series.key, level, at, pyramid.pack(cells))
+            insert_rows(series.connection, pyramid.table, [row], replace=True)
+        else:
+            pyramid.drop(series.connection, series.key, level, {at})
 
     def _pages(self, level: int, buckets: Range = (0, INTEGER_MAX)) -> _Pages:
         series = self.series
         found: _Pages = {}
         for bucket, data in series.pyramid.pages(series.connection, series.key, level, buckets):
             try:
-                found[bucket] = series.pyramid.unpack([data])
+                cells = series.pyramid.unpack([data])
             except Damaged:
                 found[bucket] = None
+                continue
+            first, last = (cells[name] >> BITS * level for name in ("first", "last"))
+            belongs = np.array_equal(first, last) and (first >> BITS == bucket).all()
+            found[bucket] = cells if belongs else None
         return found
+
+
+def _fullest(made: Cells, held: Cells, level: int) -> Cells:
+    """The cells ``made``, with each of the ``held`` ones that counts more rows in its place."""
+    bits = BITS * level
+    rows = dict(zip((made["first"] >> bits).tolist(), made["n"].tolist(), strict=True))
+    numbers = (held["first"] >> bits).tolist()
+    counted = np.array([rows.get(number, 0) for number in numbers], np.int64)
+    fuller = held[held["n"] > counted]
+    if not len(fuller):
+        return made
+    rest = made[~np.isin(made["first"] >> bits, fuller["first"] >> bits)]
+    cells = joined([fuller, rest])
+    return cells[np.argsort(cells["first"])]
+
+
+def _rows(cells: Cells) -> int:
+    return int(cells["n"].sum())
 
 
 def _same(one: Cells, other: Cells) -> bool:

@@ -68,11 +68,12 @@ def _in_order(
 @dataclass(slots=True)
 class RecordedRows:
     """What the pages of a run hold: the updates and steps of each attempt, and the distinct steps and samples of each
-    stream. Those of streams in ``damaged`` are incomplete.
+    stream. Those of ``incomplete`` streams are damaged or pruned. ``listed`` is the ledger of each attempt.
     """
 
+    listed: dict[_Place, _InLedger]
+    incomplete: set[int]
     defects: list[Defect] = field(default_factory=list)
-    damaged: set[int] = field(default_factory=set)
     updates: Counter[_Place] = field(default_factory=Counter)
     steps: dict[_Place, Range] = field(default_factory=dict)
     distinct: Counter[int] = field(default_factory=Counter)
@@ -110,7 +111,9 @@ def _by_attempt(rows: Rows) -> Iterator[tuple[int, Rows]]:
 
 def read_rows(connection: Connection, run_id: bytes, *, mending: bool = False) -> RecordedRows:
     """Read and check every page of a run. With ``mending``, also correct wrong summary columns."""
-    found = RecordedRows()
+    table = streams.c
+    pruned = select(table.stream).where(table.run_id == run_id, table.rows_from > 0)
+    found = RecordedRows(_ledger(connection, run_id), set(connection.scalars(pruned)))
     for paged, note in (
         (updates.PAGES, found.note_updates),
         (scalars.PAGES, found.note_scalars),
@@ -119,7 +122,7 @@ def read_rows(connection: Connection, run_id: bytes, *, mending: bool = False) -
             try:
                 rows = paged.opened(row.bucket, row.data)
             except Damaged as error:
-                found.damaged.add(row.stream)
+                found.incomplete.add(row.stream)
                 found.defects.append(Defect(_place(paged, row), str(error), RESTORE))
                 continue
             note(row.stream, rows)
@@ -172,7 +175,7 @@ def _ledger(connection: Connection, run_id: bytes) -> dict[_Place, _InLedger]:
 
 def of_ledger(connection: Connection, run_id: bytes, rows: RecordedRows) -> Iterator[Defect]:
     """Yield events that the ledger does not list, and attempts whose ledger disagrees with itself or the rows."""
-    listed, logged = _ledger(connection, run_id), rows.logged()
+    listed, logged = rows.listed, rows.logged()
     of_events: Counter[_Place] = Counter()
     for place, seqs in _events(connection, run_id).items():
         of_events[place] = sum(seqs.values())
@@ -181,13 +184,10 @@ def of_ledger(connection: Connection, run_id: bytes, rows: RecordedRows) -> Iter
         if unknown:
             where = f"{_attempt(place)}, seq {numbers[unknown[0]]}"
             yield Defect(where, f"{len(unknown)} events are not in the ledger", RESTORE)
-    table = streams.c
-    pruned = select(table.stream).where(table.run_id == run_id, table.rows_from > 0)
-    incomplete = rows.damaged.union(connection.scalars(pruned))
     for place in sorted(listed.keys() | rows.steps.keys()):
         mine = listed.get(place, _InLedger())
         stored = rows.updates[place] + of_events[place] + logged[place]
-        is_whole = place[0] not in incomplete
+        is_whole = place[0] not in rows.incomplete
         # A scalars record may be several rows or none.
         for what in _wrong_ranges(mine.seqs, stored, exact=is_whole and not logged[place]):
             yield Defect(_attempt(place), what, RESTORE)
@@ -227,7 +227,7 @@ def _wrong_ranges(seqs: Sequence[Range], stored: int, *, exact: bool) -> Iterato
 
 def of_totals(connection: Connection, run: Row[Any], rows: RecordedRows) -> Iterator[Defect]:
     """Yield totals of a run that differ from its ledger and cells, and of its streams that differ from their rows."""
-    for name, expected in _run_totals(connection, run.run_id).items():
+    for name, expected in _run_totals(connection, run.run_id, rows).items():
         held = getattr(run, name)
         if held != expected:
             what = f"its stored total of {name} is {held}, but its parts have {expected}"
@@ -239,7 +239,7 @@ def of_totals(connection: Connection, run: Row[Any], rows: RecordedRows) -> Iter
 
 def mend_totals(connection: Connection, run_id: bytes, rows: RecordedRows) -> None:
     """Recount a run and its streams from the ledger, the cells and the rows."""
-    right = _run_totals(connection, run_id)
+    right = _run_totals(connection, run_id, rows)
     connection.execute(update(runs).where(runs.c.run_id == run_id).values(right))
     for stream, _, counted in list(_stream_totals(connection, run_id, rows)):
         mine = (streams.c.run_id == run_id, streams.c.stream == stream)
@@ -247,9 +247,9 @@ def mend_totals(connection: Connection, run_id: bytes, rows: RecordedRows) -> No
         connection.execute(update(streams).where(*mine).values(values))
 
 
-def _run_totals(connection: Connection, run_id: bytes) -> dict[str, int]:
+def _run_totals(connection: Connection, run_id: bytes, rows: RecordedRows) -> dict[str, int]:
     """The correct value of each column of `runs` that counts something, but of none whose cells are damaged."""
-    seqs = [listed.seqs for listed in _ledger(connection, run_id).values()]
+    seqs = [listed.seqs for listed in rows.listed.values()]
     found = {"records": sum(map(ranges.size, seqs)), "lost": sum(map(ranges.missing, seqs))}
     try:
         counts = Counts()
@@ -266,17 +266,28 @@ _COUNTS = ("updates", "sampled", "first_step", "last_step")
 def _stream_totals(
     connection: Connection, run_id: bytes, rows: RecordedRows
 ) -> Iterator[tuple[int, tuple[Any, ...], tuple[Any, ...]]]:
-    """Yield each stream whose `_COUNTS` are wrong, with them and those of its rows, if all of its rows are there."""
+    """Yield each stream whose `_COUNTS` are wrong, with them and the right ones.
+
+    The ledger keeps the steps of pruned rows. Their number is known only to the stream, and at least that of its rows.
+    """
     table = streams.c
     columns = (table[name] for name in _COUNTS)
-    held = select(table.stream, *columns).where(table.run_id == run_id, table.rows_from == 0)
+    held = select(table.stream, *columns).where(table.run_id == run_id).order_by(table.stream)
     steps: dict[int, list[int]] = defaultdict(list)
-    for (stream, _), within in rows.steps.items():
-        steps[stream] += within
-    for stream, *counts in connection.execute(held.order_by(table.stream)).all():
-        ends = (min(steps[stream], default=None), max(steps[stream], default=None))
-        counted = (rows.distinct[stream], rows.sampled[stream], *ends)
-        if stream not in rows.damaged and tuple(counts) != counted:
+    ends = *rows.steps.items(), *((place, each.steps) for place, each in rows.listed.items())
+    for (stream, _), within in ends:
+        steps[stream] += within or ()
+    incomplete = rows.incomplete | {
+        place[0] for place, each in rows.listed.items() if each.steps != rows.steps.get(place)
+    }
+    for stream, *counts in connection.execute(held).all():
+        numbers = [rows.distinct[stream], rows.sampled[stream]]
+        if stream in incomplete:
+            known = [each if isinstance(each, int) else 0 for each in counts[:2]]
+            numbers = [max(pair) for pair in zip(known, numbers, strict=True)]
+        mine = steps[stream]
+        counted = (*numbers, min(mine, default=None), max(mine, default=None))
+        if tuple(counts) != counted:
             yield stream, tuple(counts), counted
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
-from sqlalchemy import Column, Connection, Engine, Row, Table, delete, func, select, text
+from sqlalchemy import Column, Connection, Engine, Row, delete, func, select, text
 
 from ampmon_server.model.words import plural
 from ampmon_server.settings import Settings
@@ -16,12 +16,13 @@ from ampmon_server.store.admin import derived, prune, recorded
 from ampmon_server.store.admin.derived import DELETE, REPAIR, RESTORE, Defect
 from ampmon_server.store.admin.prune import DATA, Removal
 from ampmon_server.store.engine import engine, opening, postgresql
-from ampmon_server.store.engine.errors import Damaged, NotFound, Unreadable
+from ampmon_server.store.engine.errors import NotFound, Unreadable
 from ampmon_server.store.engine.opening import Opened
 from ampmon_server.store.schema.tables import runs, streams
 from ampmon_server.store.streams import state as run_state
 
 
+_Stray: TypeAlias = tuple[Defect, Removal]
 _NOT_DELETED = runs.c.deleted.is_distinct_from(1)
 """Also true of a damaged value, whose run must be reported, and whose data must stay."""
 
@@ -101,7 +102,10 @@ class Verification:
             # Cells follow the counts of streams, and the run's totals follow cells.
             recorded.mend_totals(connection, run_id.bytes, rows)
             list(derived.defects(connection, run_id.bytes, mending=True))
-            _sweep(connection, run_id.bytes)
+            strays = _of_no_stream(connection, run_id.bytes)
+            if all(defect.remedy == DELETE for defect, _ in strays):
+                for _, removal in strays:
+                    connection.execute(delete(removal.table).where(removal.of))
             recorded.mend_totals(connection, run_id.bytes, rows)
             run_state.increment_version(connection, run_id)
 
@@ -141,7 +145,7 @@ def _defects(connection: Connection, run: Row[Any]) -> Iterator[Defect]:
     yield from recorded.of_totals(connection, run, rows)
     yield from recorded.of_samples(connection, run.run_id)
     yield from recorded.of_texts(connection, run)
-    yield from _of_no_stream(connection, run.run_id)
+    yield from (defect for defect, _ in _of_no_stream(connection, run.run_id))
 
 
 _TYPES = {int: "integer", float: "real", str: "text", bytes: "blob"}
@@ -180,7 +184,7 @@ def _integrity(connection: Connection) -> Iterator[Defect]:
                 yield Defect("the file", " ".join(line.split()), RESTORE)
 
 
-def _of_no_run(connection: Connection) -> Iterator[tuple[Defect, Removal]]:
+def _of_no_run(connection: Connection) -> Iterator[_Stray]:
     """Yield rows whose run does not exist or is deleted. Pages of cells and rows of deleted runs may be removed."""
     everyone = select(runs.c.run_id, _NOT_DELETED)
     known: dict[bytes, bool] = dict(connection.execute(everyone).all())
@@ -206,40 +210,21 @@ def _run_ids(connection: Connection, column: Column[bytes]) -> Iterator[bytes]:
         found = connection.scalar(first.where(column > found))
 
 
-def _of_no_stream(connection: Connection, run_id: bytes) -> Iterator[Defect]:
-    """Yield rows of a run whose stream does not exist, and pages of a stream that should have none."""
-    for table, known in _streams(connection, run_id):
-        of = select(table.c.stream, func.count()).where(table.c.run_id == run_id)
-        for stream, rows in connection.execute(of.group_by(table.c.stream)):
-            if stream not in known:
-                remedy = DELETE if table in derived.SERIES else RESTORE
-                what = f"{rows} rows belong to no stream"
-                yield Defect(f"{table.name}, stream {stream}", what, remedy)
+def _of_no_stream(connection: Connection, run_id: bytes) -> list[_Stray]:
+    """Rows of a run whose stream does not exist. Recorded data is never removed.
 
-
-def _sweep(connection: Connection, run_id: bytes) -> None:
-    """Delete the pages of cells of a run that belong to no stream. Never deletes recorded data.
-
-    If recorded data belongs to none either, the stream itself is damaged, and its cells stay.
+    If recorded data belongs to no stream, the stream itself is damaged, and no cells are removed either.
     """
-    if any(defect.remedy == RESTORE for defect in _of_no_stream(connection, run_id)):
-        return
-    for table, known in _streams(connection, run_id):
-        if table in derived.SERIES:
-            stray = (table.c.run_id == run_id) & table.c.stream.not_in(known)
-            connection.execute(delete(table).where(stray))
-
-
-def _streams(connection: Connection, run_id: bytes) -> Iterator[tuple[Table, set[int]]]:
-    """Each table with a stream column, and the streams that may occur in it."""
-    every = set(connection.scalars(select(streams.c.stream).where(streams.c.run_id == run_id)))
+    known = list(connection.scalars(select(streams.c.stream).where(streams.c.run_id == run_id)))
+    found: list[_Stray] = []
     for table in DATA:
         if "stream" not in table.c or table is streams:
             continue
-        try:
-            of_cells = derived.SERIES.get(table)
-            found = of_cells(connection, run_id) if of_cells else None
-            known = every if found is None else {series.key[1] for _, series in found}
-        except Damaged:  # the check of the cells reports it
-            known = every
-        yield table, known
+        of = (table.c.run_id == run_id) & table.c.stream.not_in(known)
+        counts = select(table.c.stream, func.count()).where(of).group_by(table.c.stream)
+        for stream, rows in connection.execute(counts):
+            remedy = DELETE if table in derived.SERIES else RESTORE
+            what = f"{rows} rows belong to no stream"
+            stray = Defect(f"{table.name}, stream {stream}", what, remedy)
+            found.append((stray, Removal(table, of)))
+    return found

@@ -83,6 +83,8 @@ def next_step(
     connection: Connection, table: Table, sources: Sequence[StreamSource], step: int
 ) -> int | None:
     """The first step at or after ``step`` at which one of the ``sources`` may have a sample in ``table``."""
+    if not sources:
+        return None
     of = table.c
     found: int | None = connection.scalar(
         select(func.min(of.first_step)).where(
