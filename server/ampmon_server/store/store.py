@@ -188,11 +188,13 @@ class Store(AccessCalls, AlertCalls, Forwarding, PruneCalls):
             )
 
     def file_bytes(self) -> int | None:
-        """Return the size of an SQLite file; None for PostgreSQL or a missing file. Does not query the database."""
+        """Return the size of an SQLite file with its log; None for PostgreSQL or a missing file. Runs no query."""
         if self._engine.dialect.name != "sqlite":
             return None
+        file = Path(self._engine.url.database or "")
         try:
-            return Path(self._engine.url.database or "").stat().st_size
+            files = (file, *file.parent.glob(f"{file.name}-wal"))
+            return sum(each.stat().st_size for each in files)
         except OSError:
             return None
 

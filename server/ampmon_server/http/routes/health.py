@@ -141,7 +141,7 @@ def _database(service: Service) -> Iterator[Metric]:
     yield _gauge("ready_check_seconds", says, time.perf_counter() - begun)
     size = service.store.file_bytes()
     if size is not None:
-        yield _gauge("database_bytes", "Size of the SQLite file.", size)
+        yield _gauge("database_bytes", "Size of the SQLite file and its log.", size)
 
 
 Family: TypeAlias = "type[CounterMetricFamily] | type[GaugeMetricFamily]"
