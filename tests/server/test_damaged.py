@@ -408,12 +408,13 @@ def test_a_null_hides_no_other_run(settings: Settings, store: Store, column: str
         assert opened.groups().projects == {"default": 2 - (column == "project")}
 
 
-def test_a_damaged_run_keeps_no_other_from_being_stored(store: Store) -> None:
+@pytest.mark.parametrize("damage_", ["update_pages SET data = x'01'", "runs SET deleted = 2"])
+def test_a_damaged_run_keeps_no_other_from_being_stored(store: Store, damage_: str) -> None:
     """Of batches in one transaction, only those of a damaged run are rejected."""
     hit, other = Trainer(HIT), Trainer(BEFORE)
     store.ingest(hit.batch(hit.updates(3)))
     with engine.writing(store._engine) as connection:
-        connection.execute(text("UPDATE update_pages SET data = x'01'"))
+        connection.execute(text(f"UPDATE {damage_}"))
         connection.execute(text("UPDATE runs SET version = version + 1"))  # forget the cached page
     asked = [(each.batch(each.updates(2)), ANYONE) for each in (hit, other)]
     refused, receipt = store.ingest_together(asked)

@@ -13,7 +13,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Row, bindparam, func, 
 
 from ampmon import wire
 from ampmon_server.model.aggregates.updates import Counts
-from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.engine.errors import Damaged, NotFound
 from ampmon_server.store.engine.rows import checked, fetch, insert_rows
 from ampmon_server.store.schema.tables import runs, streams
 
@@ -146,9 +146,12 @@ row_of: Callable[[RunState], tuple[Any, ...]] = attrgetter(*runs.columns.keys())
 
 
 def lock(connection: Connection, run_id: UUID) -> RunState | None:
-    """Lock and return the row of a run until the transaction ends; None for an unknown run."""
+    """Lock and return the row of a run until the transaction ends; None for an unknown run. Raises Damaged."""
     found = fetch(connection, _LOCKING, {"of": run_id.bytes})
-    return RunState(*found[0]) if found else None
+    state = RunState(*found[0]) if found else None
+    if state is not None and state.deleted not in {0, 1}:  # senders drop the records of deleted runs
+        raise Damaged(f"run {run_id} is neither deleted nor not")
+    return state
 
 
 def begin(connection: Connection, header: wire.AttemptHeader, owner: str | None = None) -> RunState:
