@@ -282,6 +282,18 @@ def test_a_shard_of_a_resume_counts_for_no_row_of_the_start_before(
     assert counted == [0, 0, 0, 30]
 
 
+def test_samples_wait_for_a_rank_that_appears_late(settings: Settings, store: Store) -> None:
+    """A shard is missing from the samples of other ranks as soon as its rank is known, and until it arrives."""
+    run_id = uuid4()
+    ranks = [Trainer(run_id, rank, layout="sharded", world_size=3) for rank in range(3)]
+    for trainer in ranks[:2]:
+        store.ingest(trainer.batch(trainer.updates(600, sampled=range(0, 600, 10))))
+    for records in ([], ranks[2].updates(300), ranks[2].updates(300, sampled=range(0, 300, 10))):
+        store.ingest(ranks[2].batch(records))
+        with Verification.begin(settings) as verification:
+            assert verification.run(run_id) == []
+
+
 def test_a_rank_is_stored_before_its_first_shard(store: Store) -> None:
     """Rank 1 sampled before rank 0 did, and after a resume as FSDP its first batch has no sample."""
     run_id = uuid4()

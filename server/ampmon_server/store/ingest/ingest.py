@@ -20,6 +20,7 @@ from ampmon_server.store.ingest.commit import BatchWriter
 from ampmon_server.store.ingest.ledger import LedgerView
 from ampmon_server.store.ingest.plan import StreamBatch, divide
 from ampmon_server.store.ingest.roster import Remembered, Roster
+from ampmon_server.store.samples import samples
 from ampmon_server.store.streams import attempts
 from ampmon_server.store.streams import state as run_state
 from ampmon_server.store.streams.attempts import Attempt
@@ -137,6 +138,8 @@ def _store(
 ) -> tuple[dict[str, int], list[StreamBatch]]:
     """Store the new records. Return the last seq stored of each stream, and what was new."""
     acked, stored = {}, []
+    for name in writer.roster.regrouped:
+        samples.redo(writer.connection, writer.roster.scaler(name))
     for name, share in shares.items():
         stream = writer.roster.mine(name)
         of = (writer.state.run_id, stream.number, writer.attempt)

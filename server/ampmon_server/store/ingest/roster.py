@@ -121,6 +121,8 @@ class Roster:
         self._streams, self._headers = remembered.streams, remembered.headers
         self._first, self._complete = remembered.first, remembered.complete
         self.tails = remembered.tails
+        self.regrouped: set[str] = set()
+        """Scalers whose samples have more parts since this batch: a sharded rank is new, or a rank is now sharded."""
 
     def introduce(self, batch: wire.Batch, names: Iterable[str]) -> bool:
         """Load the streams in ``names``, and store the headers in the batch. Return whether one of them is new.
@@ -230,6 +232,7 @@ class Roster:
             nothing = (0, 0, None, None, None, 0, 0)
             rows.append((*made.key, rank, name, made.layout, *nothing))
         insert_rows(self._connection, streams, rows)
+        self.regrouped |= {name for name in new if layouts[name] == "sharded"}
 
     def _describe(self, place: int, header: wire.StreamHeader) -> bool:
         """Apply a header to its stream. Return whether it must be stored.
@@ -280,6 +283,7 @@ class Roster:
                 # It stays so, although the samples of its other attempts are replicated.
                 stream.layout = header.layout
                 self.save(stream)
+                self.regrouped.add(header.stream)
             if stream.number == first:
                 state.parameters, state.budget = len(header.parameters), header.budget
             state.exact = int(bool(state.exact) and _is_exact(header))

@@ -268,8 +268,9 @@ def note(
     Shards of a step are added up when the last rank's sample of it arrives, so that each rank's batch does not read
     the samples of all other ranks again.
     """
-    if change.begins and _changes_all(scaler, stream):
-        series(connection, scaler).roll_up(0, scaler.edge - 1)
+    higher = (each for each in scaler.sources if each.sampled and each.rank > stream.rank)
+    if change.begins and not scaler.is_sharded and any(True for _ in higher):
+        redo(connection, scaler)  # so far, a higher rank stood for the scaler
         return
     changed = change.redone or (
         change.sampled and _is_last(connection, scaler, stream, attempt, change.first)
@@ -283,12 +284,10 @@ def note(
             series(connection, scaler).roll_up(before, scaler.edge - 1)
 
 
-def _changes_all(scaler: Scaler, stream: StreamSource) -> bool:
-    """Whether the first samples of this stream change which samples represent the scaler."""
-    others = [source for source in scaler.sources if source.number != stream.number]
-    if scaler.is_sharded:
-        return any(source.sampled for source in others)
-    return any(source.sampled and source.rank > stream.rank for source in others)
+def redo(connection: Connection, scaler: Scaler) -> None:
+    """Rebuild all cells of a scaler, after a change of what its samples are made of."""
+    if any(source.sampled for source in scaler.sources):
+        series(connection, scaler).roll_up(0, scaler.edge - 1)
 
 
 def _is_last(
