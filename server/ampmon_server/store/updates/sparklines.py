@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Table, func, select, tuple_
 from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.model.aggregates.updates import ROWS, empty, of_rows
 from ampmon_server.store.engine.errors import Damaged
+from ampmon_server.store.engine.rows import checked
 from ampmon_server.store.pages.pages import PAGE_BITS, last_of_each_step, unpack
 from ampmon_server.store.pages.pyramid import BITS, TOP
 from ampmon_server.store.schema.tables import rollups, runs, streams, update_pages
@@ -87,4 +88,8 @@ def _scalers(
     )
     if projects is not None:
         statement = statement.where(runs.c.project.in_(projects))
-    return [tuple(row) for row in connection.execute(statement)]
+    columns, found = tuple(statement.selected_columns), []
+    for row in connection.execute(statement):
+        with suppress(Damaged):
+            found.append(tuple(checked(columns, row)))
+    return found
