@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import urllib3
@@ -12,7 +13,7 @@ from sqlalchemy import make_url
 
 from ampmon import wire
 from ampmon_server.settings import Settings
-from ampmon_server.store import Verification
+from ampmon_server.store import Store, Verification
 from ampmon_server.store.engine import engine
 from batches import Trainer
 from postgres import DRIVER, SETTINGS, USER, Postgres, following, running
@@ -115,6 +116,33 @@ def test_nothing_is_lost_when_the_database_dies(
         Settings(data_directory=server.directory, database_url=url), repair=False
     ) as verification:
         assert verification.strays() == verification.run(sending.trainer.run_id) == []
+
+
+def test_servers_forget_commits_that_a_failover_lost(postgres: Postgres, tmp_path: Path) -> None:
+    """After a failover to a standby that was behind, runs reach the same version again with other records."""
+    url = postgres.new_database()
+    settings = Settings(data_directory=tmp_path, database_url=url)
+    one, other = Store.open(settings), Store.open(settings)
+    trainer = Trainer()
+    for store in (one, other):
+        store.ingest(trainer.batch(trainer.updates(5)))
+        store.close()  # its connections
+    behind = postgres.new_database(str(make_url(url).database))
+    one.ingest(trainer.batch(trainer.updates(5)))
+    one.close()
+    postgres.drop(url)
+    names = (make_url(each).database for each in (behind, url))
+    postgres.execute("ALTER DATABASE {} RENAME TO {}".format(*names))
+    for store in (other, one):
+        store.ingest(trainer.batch(trainer.updates(5)))
+
+    run = one.run(trainer.run_id)[0]
+    assert (run.updates, run.lost_records) == (20, 5)
+    with Verification.begin(settings) as verification:
+        assert verification.run(trainer.run_id) == []
+    for store in (one, other):
+        store.close()
+    postgres.drop(url)
 
 
 def test_a_connection_that_says_nothing_is_given_up(empty_database: str) -> None:

@@ -74,9 +74,12 @@ Steps = tuple[int, int]
 
 @dataclass(slots=True)
 class Remembered:
-    """Cached state of a run at ``version``. Each change of this data must increment the version."""
+    """Cached state of a run at ``version``. Each change of this data must increment the version.
 
-    version: int = -1
+    The time of the change belongs to it: a database that lost its newest changes in a failover counts on from before.
+    """
+
+    version: tuple[int, int] = (-1, 0)
     attempts: dict[UUID, Attempt] = field(default_factory=dict)
     streams: dict[tuple[int, str], StreamSource] = field(default_factory=dict)
     """By rank and scaler."""
@@ -91,7 +94,7 @@ class Remembered:
     tails: Tails = field(default_factory=dict)
     """The newest pages of updates, by stream, and of logged values, by stream and name."""
 
-    def at(self, version: int) -> Remembered:
+    def at(self, version: tuple[int, int]) -> Remembered:
         """Return itself, emptied if it is of another version."""
         if version != self.version:
             for each in fields(self):

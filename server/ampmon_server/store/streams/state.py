@@ -212,6 +212,7 @@ def changed_since(connection: Connection, changed: int) -> list[Advance]:
 
 _HELD = select(
     runs.c.version,
+    runs.c.changed,
     runs.c.deleted,
     select(func.sum(streams.c.rows_from + streams.c.samples_from))
     .where(streams.c.run_id == bindparam("of"))
