@@ -24,8 +24,8 @@ FOUND = 1
 
 _GO_ON = """\
 Running trainings continue without help. Records acknowledged after the copy was made are missing, because trainers
-no longer have them: the page shows a gap, or an earlier end of runs that have ended. Runs deleted and tokens revoked since then are back: see ampmon token list.
-Tokens created since then are unknown: create them again."""
+no longer have them: the page shows a gap, or an earlier end of runs that have ended. Runs deleted and tokens revoked
+since then are back: see ampmon token list. Tokens created since then are unknown: create them again."""
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
