@@ -170,7 +170,7 @@ def test_an_upgrade_that_cannot_be_says_why(settings: Settings) -> None:
     assert typed(*upgrade).code == 0
 
 
-@pytest.mark.parametrize("command", ["upgrade", "verify", "prune", "prune --yes --rewrite"])
+@pytest.mark.parametrize("command", ["upgrade", "verify", "prune", "prune --yes"])
 def test_a_command_on_a_missing_database_creates_none(command: str, tmp_path: Path) -> None:
     """In a mistyped data directory, or without --database-url, a command says in a line that there is no database."""
     name, *flags = command.split()

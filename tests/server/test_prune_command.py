@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -134,42 +132,6 @@ def test_an_sqlite_file_shrinks_while_rows_go(
     )
     assert prune("--yes").code == 0
     assert any(left and size < seen[0][1] for left, size in seen)
-
-
-def without_cutting(settings: Settings, store: Store) -> Path:
-    """Make the file one of an older version's, without auto_vacuum, and return its path."""
-    with store._engine.connect() as connection:
-        connection.connection.executescript("PRAGMA auto_vacuum = NONE; VACUUM")
-    store.close()
-    return settings.server_directory / "ampmon.db"
-
-
-def test_an_older_file_is_rewritten_once(settings: Settings, store: Store, prune: Prune) -> None:
-    """An older file shrinks only with --rewrite, which the output suggests, and can be truncated from then on."""
-    old_run(store, 8000)
-    file = without_cutting(settings, store)
-    before = file.stat().st_size
-    code, printed, _ = prune("--yes")
-    assert code == 0
-    assert "--rewrite" in printed
-    assert file.stat().st_size >= before
-    assert prune("--yes", "--rewrite").code == 0
-    assert file.stat().st_size < 0.8 * before
-    with Pruning.begin(settings) as pruning:
-        assert pruning.cuts
-
-
-def test_a_file_is_not_rewritten_beside_a_server_or_without_room(
-    settings: Settings, store: Store, prune: Prune, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """--rewrite exits with 2 while a server has the file open, or without enough free disk space."""
-    assert prune("--yes", "--rewrite").code == 2
-    store.close()
-    full = shutil._ntuple_diskusage(100, 100, 0)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
-    code, _, err = prune("--yes", "--rewrite")
-    assert code == 2
-    assert "which has 0 MB" in err
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,6 @@ def _add_db(commands: Commands) -> None:
     prune = _add_database(commands, "prune", does, "pruning:prune")
     takes_keeping(prune)
     may(prune, "--yes", "remove it, and free the space")
-    may(prune, "--rewrite", "rewrite an SQLite file, while no server uses it")
     says = "finish in half the time, without pauses in which servers can write"
     may(prune, "--at-once", says)
     does = "copy an SQLite database to a file, also while servers write"

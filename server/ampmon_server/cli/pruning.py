@@ -32,17 +32,13 @@ def prune(arguments: argparse.Namespace) -> int:
     failures = Failures(_print_failure)
     refusals = []
     try:
-        with Pruning.begin(settings_of(arguments), alone=arguments.rewrite) as pruning:
+        with Pruning.begin(settings_of(arguments)) as pruning:
             sizes = _shown(pruning, pruning.due(keep), failures)
             if arguments.yes:
                 rest = 0.0 if arguments.at_once else REST
                 before = pruning.used()
-                _prune_runs(
-                    pruning, sizes, rest, failures, cuts=pruning.cuts and not arguments.rewrite
-                )
-                refusal = _give_back(pruning, rest, before, rewrite=arguments.rewrite)
-                if refusal is not None:
-                    refusals.append(f"the file is not rewritten: {refusal}")
+                _prune_runs(pruning, sizes, rest, failures)
+                _give_back(pruning, rest, before)
             else:
                 more = "Nothing was removed yet: pass --yes to remove it"
                 print(more if sizes else "There is nothing to prune.")
@@ -83,19 +79,14 @@ def _words(size: PruneSize) -> str:
 
 
 def _prune_runs(
-    pruning: Pruning,
-    sizes: dict[PruneTask, PruneSize],
-    rest: float,
-    failures: Failures,
-    *,
-    cuts: bool,
+    pruning: Pruning, sizes: dict[PruneTask, PruneSize], rest: float, failures: Failures
 ) -> None:
-    """Prune the runs. With ``cuts``, the file is also cut at its end now and then, not only after all is removed."""
+    """Prune the runs. An SQLite file is also cut at its end now and then, not only after all is removed."""
     began = time.monotonic()
     removed = cut_at = 0
     with progress() as bar:
         task = bar.add_task("pruning", total=sum(size.parts for size in sizes.values()))
-        space = bar.add_task("giving space back", total=None, visible=cuts)
+        space = bar.add_task("giving space back", total=None, visible=pruning.is_sqlite)
         for one in sizes:
             with failures.of(one):
                 finding = pruning.unsound(one.run_id)
@@ -104,7 +95,7 @@ def _prune_runs(
                     continue
                 for parts in _gently(pruning.prune(one), rest, bar, task):
                     removed += parts
-                    if cuts and removed - cut_at >= GIVEN_BACK_AFTER:
+                    if removed - cut_at >= GIVEN_BACK_AFTER:
                         deque(_gently(pruning.give_back(), rest, bar, space), 0)
                         cut_at = removed
     if sizes:
@@ -120,23 +111,14 @@ def _gently(steps: Iterator[int], rest: float, bar: Progress, task: TaskID) -> I
         began = time.monotonic()
 
 
-def _give_back(pruning: Pruning, rest: float, before: int, *, rewrite: bool) -> str | None:
-    """Return space and print the size before and after. Return why the file could not be rewritten, if it had to be."""
-    refusal = None
-    if rewrite and pruning.is_sqlite:
-        refusal = pruning.rewrite()
+def _give_back(pruning: Pruning, rest: float, before: int) -> None:
+    """Return space and print the size before and after."""
     with progress() as bar:
         task = bar.add_task("giving space back", total=None)
         deque(_gently(pruning.give_back(), rest, bar, task), 0)
     after = pruning.used()
     print(f"{before / 1e6:,.1f} MB before, {after / 1e6:,.1f} MB now")
-    if pruning.is_sqlite and not pruning.cuts:
-        print(
-            "The file keeps its free pages for later data. To free them on disk, stop ampmon serve and run "
-            "ampmon db prune --yes --rewrite once; from then on, pruning frees them itself"
-        )
     if not pruning.is_sqlite:
         print(
             "The tables keep the space for later data. VACUUM FULL frees it on disk, but blocks all writes meanwhile"
         )
-    return refusal

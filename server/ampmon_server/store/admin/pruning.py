@@ -1,12 +1,10 @@
-"""Opens a database for `ampmon db prune`, and returns the space of deleted rows to the disk as each engine can."""
+"""Opens a database for `ampmon db prune`, and returns the space of deleted rows in an SQLite file to the disk."""
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 from ampmon_server.settings import Settings
 from ampmon_server.store.admin import prune
@@ -20,8 +18,6 @@ from ampmon_server.store.schema.tables import metadata
 PAGES_AT_ONCE = 2000
 """Free pages of an SQLite file (8 MB) that one transaction moves to its end and cuts off."""
 
-_INCREMENTAL = 2
-
 
 class Pruning(PruneCalls):
     """A database opened by `ampmon db prune`. ``database`` names it without any secret."""
@@ -32,22 +28,14 @@ class Pruning(PruneCalls):
 
     @classmethod
     @contextmanager
-    def begin(cls, settings: Settings, *, alone: bool = False) -> Iterator[Pruning]:
-        """Open the database. Raises Unusable; with ``alone`` also if a server uses the SQLite file."""
-        with closing(opening.open_to_read(settings, alone=alone)) as opened:
+    def begin(cls, settings: Settings) -> Iterator[Pruning]:
+        """Open the database. Raises Unusable."""
+        with closing(opening.open_to_read(settings)) as opened:
             yield cls(opened)
 
     @property
     def is_sqlite(self) -> bool:
         return self._engine.dialect.name == "sqlite"
-
-    @property
-    def cuts(self) -> bool:
-        """Whether `give_back` returns free space to the disk, instead of only keeping it for new rows.
-
-        An SQLite file of an older version needs a `rewrite` first.
-        """
-        return self.is_sqlite and self._pragma("auto_vacuum") == _INCREMENTAL
 
     def size(self, due: PruneTask) -> PruneSize:
         """Count what pruning a run removes. Counts every row."""
@@ -66,36 +54,14 @@ class Pruning(PruneCalls):
     def give_back(self) -> Iterator[int]:
         """Return free space to the disk in short transactions, and yield the bytes of each. Raises Busy.
 
-        In PostgreSQL this vacuums each table, which keeps the space for new rows, as autovacuum does. Only VACUUM FULL
-        returns it to the disk, and blocks all writes meanwhile.
+        PostgreSQL keeps it for new rows instead, once it has vacuumed the tables. Only VACUUM FULL returns it to the
+        disk, and blocks all writes meanwhile.
         """
-        if not self.is_sqlite:
-            yield from self._vacuum_tables()
-        elif self.cuts:
+        if self.is_sqlite:
             size = self._pragma("page_size")
             while freed := self._cut():
                 yield freed * size
             self._run("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    def rewrite(self) -> str | None:
-        """Rewrite an SQLite file without its free space. Return why that is not possible, or None if it is done.
-
-        No other process may use the file. Needs 1.1 times the size of the file as free space on its disk. Afterwards
-        `give_back` can return free space to the disk.
-        """
-        file = Path(self._engine.url.database or "")
-        needed, free = file.stat().st_size, shutil.disk_usage(file.parent).free
-        if free < 1.1 * needed:
-            disk = f"the disk of {file}, which has {free / 1e6:,.0f} MB"
-            return f"it needs {needed / 1e6:,.0f} MB on {disk}"
-        self._run(
-            # VACUUM builds the new file in a temporary one, which need not fit into memory.
-            "PRAGMA temp_store = FILE",
-            "PRAGMA auto_vacuum = INCREMENTAL",
-            "VACUUM",
-            "PRAGMA wal_checkpoint(TRUNCATE)",
-        )
-        return None
 
     def _cut(self) -> int:
         """Cut some free pages off the end of the file and return how many."""
@@ -103,26 +69,16 @@ class Pruning(PruneCalls):
         self._run(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})")
         return before - self._pragma("freelist_count")
 
-    def _vacuum_tables(self) -> Iterator[int]:
-        with self._engine.connect() as opened:
-            connection = opened.execution_options(isolation_level="AUTOCOMMIT")
-            connection.exec_driver_sql("SET statement_timeout = 0")
-            for name in metadata.tables:
-                connection.exec_driver_sql(f"VACUUM (ANALYZE) {name}")
-                yield 0
-            connection.exec_driver_sql("RESET statement_timeout")
-
-    def _run(self, *statements: str) -> None:
-        """Run each statement on SQLite to its end in its own transaction. Raises Busy."""
+    def _run(self, statement: str) -> None:
+        """Run a statement on SQLite to its end in its own transaction. Raises Busy."""
         raw = self._engine.raw_connection()
         try:
-            for statement in statements:
-                # `execute` would stop a statement that returns rows at its first row; a script runs to its end.
-                raw.driver_connection.executescript(statement)  # type: ignore[union-attr]
+            # `execute` would stop a statement that returns rows at its first row; a script runs to its end.
+            raw.driver_connection.executescript(statement)  # type: ignore[union-attr]
         except sqlite3.DatabaseError as error:
             raise Busy(f"The database cannot be used now: {error}") from error
         finally:
-            raw.invalidate()  # discards the settings that the pragmas changed
+            raw.close()
 
     def _pragma(self, name: str) -> int:
         return self._number(f"PRAGMA {name}")
