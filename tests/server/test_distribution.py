@@ -49,7 +49,6 @@ OVER_RUNS = {
     "store.admin.prune.deleted": "runs that are deleted",
     "store.admin.verify.runs": "the runs to verify",
     "store.admin.verify._of_no_run": "rows of no run, which no key finds",
-    "store.admin.verify._run_ids": "the same",
 }
 """Every function with a statement over several runs. None of them serves ingest or requests for one run."""
 
