@@ -92,7 +92,7 @@ def ingest(
         return Receipt(wire.Ack(acked=acked, version=state.version, findings=findings))
     _check(state, batch, sender)
     # Only under the lock on the run's row: before it, another server could still raise the version.
-    remembered = (remembered or Remembered()).at((state.version, state.changed))
+    remembered = (remembered or Remembered()).at(state.version, state.changed)
     attempt, new = attempts.resolve(connection, batch, state, now, remembered.attempts)
     _check(state, batch, sender)  # the first header of rank 0 may have changed the project
     before = run_state.row_of(state)
@@ -116,7 +116,7 @@ def ingest(
     if changed:
         state.advance(now)
         run_state.save(connection, state)
-    remembered.version = state.version, state.changed
+    remembered.version, remembered.changed = state.version, state.changed
     return Receipt(_ack(acked, state), changed, state.last_step)
 
 

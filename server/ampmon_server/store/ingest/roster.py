@@ -74,12 +74,13 @@ Steps = tuple[int, int]
 
 @dataclass(slots=True)
 class Remembered:
-    """Cached state of a run at ``version``. Each change of this data must increment the version.
+    """Cached state of a run at ``version``, since the time ``changed``. Each change must increment the version.
 
-    The time of the change belongs to it: a database that lost its newest changes in a failover counts on from before.
+    A database that lost its newest changes in a failover reaches the same version again, at another time.
     """
 
-    version: tuple[int, int] = (-1, 0)
+    version: int = -1
+    changed: int = 0
     attempts: dict[UUID, Attempt] = field(default_factory=dict)
     streams: dict[tuple[int, str], StreamSource] = field(default_factory=dict)
     """By rank and scaler."""
@@ -94,11 +95,11 @@ class Remembered:
     tails: Tails = field(default_factory=dict)
     """The newest pages of updates, by stream, and of logged values, by stream and name."""
 
-    def at(self, version: tuple[int, int]) -> Remembered:
+    def at(self, version: int, changed: int) -> Remembered:
         """Return itself, emptied if it is of another version."""
-        if version != self.version:
+        if (version, changed) != (self.version, self.changed):
             for each in fields(self):
-                if each.name != "version":
+                if each.name not in {"version", "changed"}:
                     getattr(self, each.name).clear()
         return self
 
