@@ -17,7 +17,7 @@ from ampmon import identity, wire
 from ampmon.errors import HeaderMissing, Refused, TransportError, Unreachable
 from ampmon.transport import HttpTransport
 from recording_server import USUAL, RecordingServer, answer_for
-from waiting import DEADLINE_S
+from waiting import DEADLINE_S, wait_for
 
 
 RUN, ATTEMPT = identity.uuid7(), identity.uuid7()
@@ -180,6 +180,7 @@ def test_slow_and_broken_answers_are_unreachable(server: RecordingServer) -> Non
     with server.silent(), pytest.raises(Unreachable, match="timed out"):
         impatient.send(batch(), 1)
     impatient.close()
+    wait_for(lambda: server.store.batches)  # or this batch would meet what is planned next
     patient = HttpTransport(server.url, token="a-token")
     server.planned.append((0, {}))
     with pytest.raises(Unreachable, match="connection lost"):
