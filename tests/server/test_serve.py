@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,6 +43,13 @@ def codes(server: Server) -> int:
     return int(count)
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of the tests that leave it as it was, without a terminal."""
+    with Server(tmp_path_factory.mktemp("running") / "ampmon") as server:
+        yield server
+
+
 def test_on_a_terminal_one_line_is_printed_and_its_link_works(
     new_server: Callable[..., Server], terminal: Terminal
 ) -> None:
@@ -59,12 +66,13 @@ def test_on_a_terminal_one_line_is_printed_and_its_link_works(
     assert re.search(r"^GET /login: 401 \[\w+\]\r$", server.printed, re.MULTILINE)
 
 
-def test_a_log_holds_no_code(server: Server) -> None:
+def test_a_log_holds_no_code(running: Server) -> None:
     """Without a terminal the line has the bare address and names `ampmon token link`; no code is made."""
     assert (
-        server.announced == f"ampmon is at {server.url} (`ampmon token link` prints a sign-in link)"
+        running.announced
+        == f"ampmon is at {running.url} (`ampmon token link` prints a sign-in link)"
     )
-    assert codes(server) == 0
+    assert codes(running) == 0
 
 
 def test_a_browser_is_handed_the_link_and_no_command_line_is(
@@ -103,25 +111,25 @@ def test_the_link_ends_with_the_server(
     assert codes(server) == 0
 
 
-def test_a_new_link_can_be_had(server: Server) -> None:
+def test_a_new_link_can_be_had(running: Server) -> None:
     """`ampmon token link` finds the running server by its data directory and prints a link that works once."""
-    result = completed(["token", "link", "--data-dir", str(server.directory)])
+    result = completed(["token", "link", "--data-dir", str(running.directory)])
     http = urllib3.PoolManager(retries=False)
 
     assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.startswith(server.url)
+    assert result.stdout.startswith(running.url)
     answers = [http.request("GET", result.stdout.strip(), redirect=False).status for _ in range(2)]
     assert answers == [303, 401]
 
 
-def test_a_link_leads_where_readers_find_the_page(server: Server) -> None:
+def test_a_link_leads_where_readers_find_the_page(running: Server) -> None:
     """With --public-url the link begins with the proxy's address and works on the local server."""
     public = "https://ampmon.example/team/"
-    words = ["token", "link", "--data-dir", str(server.directory), "--public-url", public]
+    words = ["token", "link", "--data-dir", str(running.directory), "--public-url", public]
     link = completed(words).stdout.strip()
 
     assert link.startswith(f"{public}login?code=")
-    assert entered(link.replace(public, f"{server.url}/")) == 303
+    assert entered(link.replace(public, f"{running.url}/")) == 303
 
 
 def test_without_a_server_there_is_no_link(tmp_path: Path) -> None:
@@ -150,9 +158,9 @@ def test_a_port_that_cannot_be_is_refused(tmp_path: Path, port: str) -> None:
     assert_refused(completed(["serve", f"--port={port}", "--data-dir", str(tmp_path)]), "65535")
 
 
-def test_a_second_server_on_the_same_data_is_refused(server: Server) -> None:
+def test_a_second_server_on_the_same_data_is_refused(running: Server) -> None:
     """A second server on the same data directory is refused, and the line names --data-dir."""
-    result = completed(["serve", "--port", "0", "--data-dir", str(server.directory)])
+    result = completed(["serve", "--port", "0", "--data-dir", str(running.directory)])
 
     assert_refused(result, "--data-dir")
 

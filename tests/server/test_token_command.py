@@ -77,21 +77,17 @@ def test_a_token_is_for_training_and_looking_by_default(token: Token) -> None:
     assert "never" in listed
 
 
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
+def test_what_cannot_be_is_said(token: Token) -> None:
+    """An invalid name, scope, expiry or project is refused in one line, and no token is made."""
+    for words, why in (
         (("a b",), "name"),
         (("x", "--scope", "all"), "--scope 'all': write ingest, read or admin"),
         (("x", "--expires", "90"), "such as 90d"),
         (("x", "--project", ""), "projects"),
-    ],
-)
-def test_what_cannot_be_is_said(token: Token, words: tuple[str, ...], why: str) -> None:
-    """An invalid name, scope, expiry or project is refused in one line, and no token is made."""
-    code, printed, said = token("new", *words)
-
-    assert (code, printed, said.count("\n")) == (2, "", 1)
-    assert why in said
+    ):
+        code, printed, said = token("new", *words)
+        assert (code, printed, said.count("\n")) == (2, "", 1)
+        assert why in said
     assert len(token("list")[1].splitlines()) == 1
 
 
