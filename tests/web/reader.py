@@ -108,6 +108,12 @@ class Reader:
         self._quarrels: list[str] = []
         self._forgiven: list[str] = []
         self._left = False
+        self._made = 0
+        self._underway: set[Request] = set()
+        self._first = page
+        page.on("request", self._note_call)
+        page.on("requestfinished", self._forget)
+        page.on("requestfailed", self._forget)
         page.context.on("request", self._note_request)
         page.context.on("console", self._note_words)
         page.context.on("weberror", self._note_error)
@@ -240,6 +246,16 @@ class Reader:
         """Wait until the page has done its pending work, such as handling answers and drawing charts."""
         self.page.evaluate(_IDLE)
 
+    def settle(self) -> None:
+        """Wait until the page has no pending call, as the browser sees them, and nothing else to do."""
+
+        def rests() -> bool:
+            before = self._made
+            self.catch_up()
+            return not self._underway and self._made == before
+
+        self.wait("a page at rest", rests)
+
     def hold(self, calls: str | re.Pattern[str]) -> list[Route]:
         """Hold back requests that match ``calls``. The returned list grows as they are made."""
         held: list[Route] = []
@@ -272,6 +288,9 @@ class Reader:
 
     def rise(self) -> None:
         """Stop listening to a page that another reader will use."""
+        self._first.remove_listener("request", self._note_call)
+        self._first.remove_listener("requestfinished", self._forget)
+        self._first.remove_listener("requestfailed", self._forget)
         self.page.context.remove_listener("request", self._note_request)
         self.page.context.remove_listener("console", self._note_words)
         self.page.context.remove_listener("weberror", self._note_error)
@@ -287,6 +306,16 @@ class Reader:
     def _note_request(self, request: Request) -> None:
         own = request.url.startswith((self.server.url + "/", "data:", "blob:", "about:"))
         self._note(not own, f"asked for {request.url}")
+
+    def _note_call(self, request: Request) -> None:
+        if request.is_navigation_request():
+            self._underway.clear()  # no end of these calls may be reported
+        if "/api/v1/live" not in request.url:  # it never ends
+            self._made += 1
+            self._underway.add(request)
+
+    def _forget(self, request: Request) -> None:
+        self._underway.discard(request)
 
     def _note_words(self, said: ConsoleMessage) -> None:
         self._note(said.type == "error", said.text)

@@ -96,6 +96,7 @@ class Seat:
         reader.size(*DESK)
         page.emulate_media(color_scheme="light")
         page.evaluate(_TIDY, self._clean["window"])
+        reader.settle()  # a late refusal would be the next reader's
         state = self._state(reader)
         return [
             f"{name}: {state[name]!r}, not {was!r}"

@@ -80,8 +80,9 @@ def test_signing_in_keeps_the_rules_of_axe(shown: list[UUID], passer_by: Reader)
     assert violations(reader.page) == []
 
 
-def test_a_violation_is_noticed(reader: Reader) -> None:
+def test_a_violation_is_noticed(passer_by: Reader) -> None:
     """A button without a name, pale text, and text that is too wide or cut off are each reported."""
+    reader = passer_by
     reader.open()
     reader.wait("words", lambda: reader.text("h1") and reader.text("#connection"))
     reader.ask("document.querySelector('main').append(document.createElement('button'))")

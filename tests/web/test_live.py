@@ -56,36 +56,6 @@ def updates(page: Page, run: PostedRun) -> str:
     return row.locator(UPDATES).text_content() or "" if row.count() else ""
 
 
-class Calls:
-    """The page's calls, as the browser sees them: a call may not have reached the proxy yet."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._made = 0
-        self._underway: set[Request] = set()
-        reader.page.on("request", self._note)
-        reader.page.on("requestfinished", self._forget)
-        reader.page.on("requestfailed", self._forget)
-
-    def _note(self, request: Request) -> None:
-        if "/api/v1/live" not in request.url:  # it never ends
-            self._made += 1
-            self._underway.add(request)
-
-    def _forget(self, request: Request) -> None:
-        self._underway.discard(request)
-
-    def settle(self) -> None:
-        """Wait until the page has no pending call and nothing else to do."""
-
-        def rests() -> bool:
-            before = self._made
-            self._reader.catch_up()
-            return not self._underway and self._made == before
-
-        self._reader.wait("a page at rest", rests)
-
-
 def test_many_tabs_share_one_stream(
     new_reader: Callable[[ReverseProxy], Reader], proxy: ReverseProxy
 ) -> None:
@@ -113,13 +83,13 @@ def test_many_tabs_share_one_stream(
 
 def test_a_hidden_tab_asks_for_nothing(reader: Reader, watched: ReverseProxy) -> None:
     """A hidden tab has no stream and makes no call. Once visible again, it is up to date."""
-    run, calls = PostedRun(watched.server), Calls(reader)
+    run = PostedRun(watched.server)
     run.updates(3)
     reader.arrive(run)
     reader.wait("the stream", lambda: watched.streams == 1)
     reader.page.evaluate(HIDE, True)
     reader.wait("its end", lambda: watched.streams == 0)
-    calls.settle()
+    reader.settle()
     before = watched.asked(run.path)
     with_list = light(reader.page.context.new_page())
     with_list.goto(f"{watched.url}/")
@@ -127,7 +97,7 @@ def test_a_hidden_tab_asks_for_nothing(reader: Reader, watched: ReverseProxy) ->
     reader.wait("the news in a tab that is seen", lambda: updates(with_list, run) == "7")
     with_list.close()
     reader.wait("the end of its stream", lambda: watched.streams == 0)
-    calls.settle()
+    reader.settle()
     assert watched.asked(run.path) == before
     reader.page.evaluate(HIDE, False)
     reader.wait("what was missed", lambda: reader.text(SKIPPED) == "0 of 7")
@@ -182,18 +152,18 @@ def test_an_answer_that_nothing_has_changed_ends(reader: Reader, watched: Revers
 
 def test_after_a_sleep_the_page_makes_sure(reader: Reader, watched: ReverseProxy) -> None:
     """After the clock jumps, the stream is reopened and all calls are repeated. Unchanged answers are 304."""
-    run, calls = PostedRun(watched.server), Calls(reader)
+    run = PostedRun(watched.server)
     run.updates(3)
     run.event("finish")
     reader.arrive(run)
     reader.wait("the stream", lambda: watched.streams == 1)
-    calls.settle()
+    reader.settle()
     before = len(watched.requests)
     known = {path for _, path, _ in watched.requests}
     reader.ask("(now => { Date.now = () => now() + 3_600_000; })(Date.now.bind(Date))")
     reader.wait("more than the stream", lambda: len(watched.requests) > before + 3)
     reader.wait("it", lambda: any("/live" in path for _, path, _ in watched.requests[before:]))
-    calls.settle()
+    reader.settle()
     again = [(path, status) for _, path, status in watched.requests[before:] if path in known]
     streams = [path for path, _ in again if "/live" in path]
     assert len(streams) == 1
