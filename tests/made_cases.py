@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,6 @@ from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.diagnose import diagnose
 from ampmon_server.model.aggregates import parameters as parameter_cells
 from ampmon_server.model.aggregates import updates as update_cells
-from ampmon_server.model.aggregates.gradients import of_series
 from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.aggregates.updates import EVENTS
 from ampmon_server.model.case import (
@@ -86,7 +86,6 @@ def scaler(cells: Cells, **fields: Any) -> ScalerCase:
         "first": cells[:RECENT],
         "updates": whole,
         "recent": cells[-RECENT:],
-        "gradients": of_series(samples),
         "samples": samples,
         "parameters": no_parameters(),
     }
@@ -211,8 +210,10 @@ def event(kind: str, **detail: Any) -> RunEvent:
     return RunEvent(START, kind, "0", 0, "", 0, 0, None, detail)
 
 
-def case(*scalers: ScalerCase, **fields: Any) -> Case:
-    """A run judged one second after its newest update."""
+def case(*scalers: ScalerCase, logged: Mapping[str, Cells] | None = None, **fields: Any) -> Case:
+    """A run judged one second after its newest update. ``logged`` has the steps of the first scaler."""
+    if logged is not None:
+        scalers = replace(scalers[0], logged=logged), *scalers[1:]
     newest = max((int(s.recent["time_last"][-1]) for s in scalers if len(s.recent)), default=START)
     made: dict[str, Any] = {
         "run_id": "0" * 32,

@@ -16,8 +16,8 @@ from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import Floats
-from made_cases import case, found, joined_samples, samples_of, trained
-from made_series import START
+from made_cases import case, found, joined_samples, samples_of, scaler, trained
+from made_series import START, empty
 
 
 Loss = Callable[[Floats, np.random.Generator], Floats]
@@ -163,13 +163,13 @@ def test_a_dip_after_an_explosion_is_no_return() -> None:
     assert seen.first == 146
 
 
-def diverged(run: ScalerCase | None, to: float = 2.6, **logged: Cells) -> Finding:
+def diverged(run: ScalerCase, to: float = 2.6, **logged: Cells) -> Finding:
     """The `diverged` finding of a run whose loss jumps at step 300."""
     step, draws = np.arange(500), np.random.default_rng(0)
     loss = cells(
         np.where(step < 300, 0.3 + 2 * np.exp(-step / 30), to) + draws.normal(0, 0.05, 500)
     )
-    of = case(*([] if run is None else [run]), logged={"loss": loss, **logged})
+    of = case(run, logged={"loss": loss, **logged})
     return next(each for each in found(of) if each.rule == "diverged")
 
 
@@ -200,9 +200,9 @@ def test_skips_and_growths_beside_the_rise_are_reported_with_their_layer() -> No
     assert "The scale had grown to 131\u202f072 = 2¹⁷ at step 297" in diverged(grown).explanation
 
 
-def test_a_run_without_a_scaler_is_judged_by_its_loss() -> None:
-    """The finding of a run without a scaler does not mention a scale."""
-    assert "scale" not in diverged(None).explanation
+def test_a_run_without_updates_is_judged_by_its_loss() -> None:
+    """The finding of a run without updates does not mention a scale."""
+    assert "scale" not in diverged(scaler(empty())).explanation
 
 
 def test_what_began_first_is_the_cause() -> None:

@@ -281,8 +281,7 @@ def test_a_run_whose_samples_are_pruned_is_judged_by_the_finest_cells_that_are_l
     assert prune(store) > 0
     (scaler,) = store.case(trainer.run_id).scalers
     held = [step for step in steps if step >= 24 * 4096]
-    assert (scaler.gradients["first"] >> 12).tolist() == [*range(24), *[24] * len(held)]
-    assert scaler.gradients["n"].sum() == len(steps)
+    assert store.series(trainer.run_id).gradients["n"].sum() == len(steps)
     assert scaler.samples.step[-len(held) :].tolist() == held
     assert scaler.parameters.cells["n"].sum() >= len(held)
 

@@ -108,12 +108,13 @@ class ScalerCase:
 
     Instances compare by identity.
 
-    ``updates`` and ``gradients`` cover the whole run in a few hundred cells. ``first`` and ``recent`` are its first and
+    ``updates`` covers the whole run in a few hundred cells. ``first`` and ``recent`` are its first and
     newest `RECENT` updates, a cell each; they may overlap. Of a pruned run, ``first`` has cells of 16 and more updates,
     and ``recent`` only those that are still held one by one. ``samples`` are the newest samples and those next to
     changes of the scale. ``skips`` are the newest ledger rows, newest first, without superseded rows. ``ranks`` are
     each rank's own newest updates in the newest start, if that has several ranks. ``growth_tracker`` is its value after
-    the newest update, None if there is no update.
+    the newest update, None if there is no update. ``logged`` are the cells of a few logged names; only the run's first
+    scaler has any, because they have its steps.
     """
 
     name: str
@@ -121,13 +122,13 @@ class ScalerCase:
     first: Cells
     updates: Cells
     recent: Cells
-    gradients: Cells
     samples: GradientSeries
     parameters: ParameterCase
     skips: tuple[Skip, ...] = ()
     forgotten: tuple[Forgotten, ...] = ()
     ranks: Mapping[int, Cells] = field(default_factory=dict)
     growth_tracker: int | None = None
+    logged: Mapping[str, Cells] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,11 +137,10 @@ class Case:
 
     ``status`` is running, finished, crashed or silent. ``last_time`` is the time of the newest record, but no later
     than the server received it. ``begun``: the newest start has made an update. ``events`` are the newest, newest
-    first; lints are included however old they are. ``logged`` are the cells (`ampmon_server.model.aggregates.scalars`)
-    of a few logged names. ``config`` is the newest attempt's configuration. ``scheduled`` counts skipped updates after
-    which the learning rate changed anyway.
-    ``measurement`` is when the pending measurement was requested. It is 0 if none is pending, and None if the script
-    names nothing to measure. ``findings`` are those that an ended run had before its rows were pruned, else None.
+    first; lints are included however old they are. ``config`` is the newest attempt's configuration. ``scheduled``
+    counts skipped updates after which the learning rate changed anyway. ``measurement`` is when the pending measurement
+    was requested. It is 0 if none is pending, and None if the script names nothing to measure. ``findings`` are those
+    that an ended run had before its rows were pruned, else None.
     """
 
     run_id: str
@@ -160,7 +160,6 @@ class Case:
     ranks: int = 1
     scalers: tuple[ScalerCase, ...] = ()
     events: tuple[RunEvent, ...] = ()
-    logged: Mapping[str, Cells] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     measurement: int | None = None
     findings: tuple[Finding, ...] | None = None

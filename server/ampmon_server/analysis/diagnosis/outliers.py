@@ -87,12 +87,12 @@ class Common:
         return self.loss is not None and 2 * self.loss.heavy > len(self.steps)
 
 
-def common_of(scaler: ScalerCase, steps: Ints, logged: Mapping[str, Cells]) -> Common:
+def common_of(scaler: ScalerCase, steps: Ints) -> Common:
     """Return what the updates skipped at ``steps``, at least one, have in common."""
     return Common(
         steps,
         period_of(steps),
-        loss_at(scaler, steps, logged),
+        loss_at(scaler, steps),
         culprits_of(scaler, steps),
         norm_ratio(scaler, steps),
         proven_scale(scaler.recent, steps),
@@ -111,13 +111,13 @@ def period_of(steps: Ints) -> int | None:
     return period
 
 
-def loss_at(scaler: ScalerCase, steps: Ints, logged: Mapping[str, Cells]) -> LossPattern | None:
+def loss_at(scaler: ScalerCase, steps: Ints) -> LossPattern | None:
     """Return the training loss at ``steps``, some of the newest skips. None if no loss was logged.
 
     A cell of several updates has only the step of its largest value, which stands for all skips in the cell. A value
     logged before `scale()` is stored with the update before, so both steps are checked.
     """
-    known = _known(logged)
+    known = _known(scaler.logged)
     if known is None:
         return None
     skips = scaler.recent["skip_first"][scaler.recent["skipped"] > 0]

@@ -85,10 +85,12 @@ def read(connection: Connection, run_id: UUID) -> Case:
         attempts=row.attempts,
         ranks=row.ranks,
         begun=start is None or start.begun,
-        scalers=tuple(_scaler(connection, run_id, each, start) for each in found),
+        scalers=tuple(
+            _scaler(connection, run_id, each, start, is_first=not place)
+            for place, each in enumerate(found)
+        ),
         # Lints come at the start, and measurements seldom: newer events must not push them out.
         events=tuple(events.newest(connection, run_id, EVENTS, always=("lint", "measured"))),
-        logged=_logged(connection, found[0], start) if found else {},
         config=_config(connection, row.run_id),
         measurement=row.measurement,
         # Without its rows, a run that ended keeps what was found when they were there.
@@ -97,7 +99,7 @@ def read(connection: Connection, run_id: UUID) -> Case:
 
 
 def _scaler(
-    connection: Connection, run_id: UUID, scaler: Scaler, start: Start | None
+    connection: Connection, run_id: UUID, scaler: Scaler, start: Start | None, *, is_first: bool
 ) -> ScalerCase:
     whole = updates.window(connection, scaler, Stretch(stop=scaler.stop), COLUMNS)
     gradients = _gradients(connection, scaler)
@@ -112,13 +114,13 @@ def _scaler(
         first=_one_by_one(connection, scaler, first, min(first + RECENT, scaler.stop) - 1),
         updates=whole,
         recent=read_cells(connection, scaler, recent, scaler.stop - 1)[-RECENT:],
-        gradients=gradients,
         samples=_samples(connection, scaler, gradients, whole),
         parameters=_parameters(connection, scaler, gradients),
         skips=tuple(skipped),
         forgotten=tuple(each for each in resumed if start is None or each.step <= start.origin),
         ranks=_ranks(connection, scaler, start),
         growth_tracker=_growth_tracker(connection, scaler, whole),
+        logged=_logged(connection, scaler, start) if is_first else {},
     )
 
 

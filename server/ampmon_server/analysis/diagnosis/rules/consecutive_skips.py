@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.explaining import OUTLIER
 from ampmon_server.analysis.diagnosis.outliers import HEAVY, outlier_ratio
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.fixes import LIMIT, LOOK
 from ampmon_server.analysis.diagnosis.updates import (
     Streak,
@@ -15,7 +13,6 @@ from ampmon_server.analysis.diagnosis.updates import (
     skips_to_death,
     streaks,
 )
-from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.names import training_loss
 from ampmon_server.model.thresholds import Thresholds
@@ -31,10 +28,8 @@ DEATH = " {left} more such skips and the scale is dead."
 LOSS = " Here the logged {name} was {ratio} times the one before, so these batches are the cause."
 
 
-@each_scaler_with_logged
-def examine(
-    scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
-) -> Finding | None:
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """Judge the longest streak of the newest updates, preferring those with an outlier in the loss.
 
     Calibration counts only while it continues below a scale of 1.
@@ -47,12 +42,12 @@ def examine(
     ]
     if not found:
         return None
-    levels, name = thresholds.consecutive_skips, training_loss(logged)
+    levels, name = thresholds.consecutive_skips, training_loss(scaler.logged)
     ratios = {
         each: ratio
         for each in found
         if name and levels.severity(each.updates) and not each.ongoing
-        if (ratio := outlier_ratio(logged[name], each.first, each.last))
+        if (ratio := outlier_ratio(scaler.logged[name], each.first, each.last))
     }
     longest = max(ratios or found, key=lambda each: each.updates)
     severity = levels.severity(longest.updates)

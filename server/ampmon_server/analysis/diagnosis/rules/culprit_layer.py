@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -16,10 +16,9 @@ from ampmon_server.analysis.diagnosis.outliers import (
     outlier_skips,
     period_of,
 )
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.fixes import LAYER_IN_FP32
 from ampmon_server.analysis.diagnosis.updates import calibrated_from, follows_growth, newest_scale
-from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.names import module_of, training_loss
 from ampmon_server.model.series import Ints
@@ -40,17 +39,15 @@ MOST = 0.6
 """Least share of the skips in which not every parameter is a culprit."""
 
 
-@each_scaler_with_logged
-def examine(
-    scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
-) -> Finding | None:
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """Return a notice, which takes the severity of what it explains.
 
     If every parameter usually overflows, the first is no culprit. Nor is it at a scale that has grown too far, or at a
     loss that is too large: some layer is always the first there.
     """
     cells = scaler.recent
-    grown = follows_growth(cells, scaler.policy, outlier_skips(cells, logged))
+    grown = follows_growth(cells, scaler.policy, outlier_skips(cells, scaler.logged))
     tries = {*cells["skip_first"][grown & (cells["skipped"] > 0)].tolist()}
     first, fitted = int(cells["first"][0]), calibrated_from(scaler)
     known = [
@@ -65,14 +62,14 @@ def examine(
     parameter, times = found.first, found.times
     some = found.known - found.everywhere
     recurs = times >= RECURRING and times >= MOST * some and 2 * times > found.known
-    if parameter is None or not recurs or _is_heavy(scaler, logged, steps):
+    if parameter is None or not recurs or _is_heavy(scaler, steps):
         return None
     return Finding(
         rule="culprit_layer",
         severity="notice",
         title=f"{parameter} is the first to overflow in {count(times)} of {count(len(known))} skips",
         explanation=EXPLANATION.format(parameter=parameter)
-        + "".join(_doubts(steps, is_logged=training_loss(logged) is not None)),
+        + "".join(_doubts(steps, is_logged=training_loss(scaler.logged) is not None)),
         fix=LAYER_IN_FP32.format(where=f"the layer of {parameter}"),
         first_step=known[0].step,
         last_step=int(cells["last"][-1]),
@@ -92,12 +89,12 @@ def _doubts(steps: Ints, *, is_logged: bool) -> Iterator[str]:
         yield UNLOGGED
 
 
-def _is_heavy(scaler: ScalerCase, logged: Mapping[str, Cells], steps: Ints) -> bool:
+def _is_heavy(scaler: ScalerCase, steps: Ints) -> bool:
     """Whether the logged loss keeps the scale below 1, has risen, or was far from the usual one at most of these skips.
 
     A layer that overflows by itself, at a loss that it makes large, is the same one at any scale.
     """
-    loss = loss_at(scaler, steps, logged)
+    loss = loss_at(scaler, steps)
     if loss is None:
         return False
     if loss.newest > LARGE and newest_scale(scaler) < UNSCALED:

@@ -86,28 +86,25 @@ class Divergence:
 
 def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
     """Yield a warning, or a critical finding once the loss is as large as at the start or not finite."""
-    name = training_loss(case.logged)
-    if name is None:
-        return
-    found = divergence(case.logged[name])
-    if found is None:
-        return
-    scaler = next((each for each in case.scalers if len(each.recent)), None)
-    # Logged values have the steps of the first scaler.
-    there = "" if scaler is None else _beside(scaler, found)
-    rose, fix = _cure(case.logged, found)
-    finding = Finding(
+    for scaler in case.scalers:
+        name = training_loss(scaler.logged)
+        if name and (found := divergence(scaler.logged[name])):
+            yield fitted(_finding(scaler, name, found), scaler)
+
+
+def _finding(scaler: ScalerCase, name: str, found: Divergence) -> Finding:
+    rose, fix = _cure(scaler.logged, found)
+    return Finding(
         rule="diverged",
         severity="critical" if found.high >= found.start else "warning",
         title=f"The loss diverged at step {count(found.first)}: {_value(found.high)} instead of {_value(found.low)}",
-        explanation=_words(name, found) + there + rose,
+        explanation=_words(name, found) + _beside(scaler, found) + rose,
         fix=fix,
         first_step=found.first,
         last_step=found.last,
         evidence={"start": found.start, "low": found.low, "high": found.high},
         figure="scalars",
     )
-    yield finding if scaler is None else fitted(finding, scaler)
 
 
 def _words(name: str, found: Divergence) -> str:
@@ -126,7 +123,8 @@ def _value(loss: float) -> str:
 
 def _beside(scaler: ScalerCase, found: Divergence) -> str:
     """What the scale, the skips and the layers did from shortly before the rise to its end."""
-    held = scaler.recent if int(scaler.recent["first"][0]) <= found.first - NEAR else scaler.updates
+    is_recent = len(scaler.recent) and int(scaler.recent["first"][0]) <= found.first - NEAR
+    held = scaler.recent if is_recent else scaler.updates
     cells = held[(held["last"] >= found.first - NEAR) & (held["first"] <= found.above)]
     if not len(cells):
         return _norms(scaler, found)

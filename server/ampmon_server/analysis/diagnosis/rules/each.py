@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import wraps
 
 import msgspec
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.policy.languages import in_settings_of, settings_in
-from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import Case, ScalerCase
 from ampmon_server.model.thresholds import Thresholds
-
-
-def each_scaler_with_logged(
-    rule: Callable[[ScalerCase, Mapping[str, Cells], Thresholds], Finding | None],
-) -> Callable[[Case, Thresholds], Iterator[Finding]]:
-    """Turn a rule for a scaler and the logged values into one for a run, over all scalers that have updates."""
-
-    @wraps(rule)  # the module names a rule that fails
-    def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
-        for place, scaler in enumerate(case.scalers):
-            # Logged values have the steps of the first scaler.
-            logged = {} if place else case.logged
-            if len(scaler.recent) and (finding := rule(scaler, logged, thresholds)):
-                yield fitted(finding, scaler)
-
-    return examine
 
 
 def each_scaler(
     rule: Callable[[ScalerCase, Thresholds], Finding | None],
 ) -> Callable[[Case, Thresholds], Iterator[Finding]]:
     """Turn a rule for a scaler into one for a run, over all scalers that have updates."""
-    return each_scaler_with_logged(
-        wraps(rule)(lambda scaler, logged, thresholds: rule(scaler, thresholds))
-    )
+
+    @wraps(rule)  # the module names a rule that fails
+    def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
+        for scaler in case.scalers:
+            if len(scaler.recent) and (finding := rule(scaler, thresholds)):
+                yield fitted(finding, scaler)
+
+    return examine
 
 
 def fitted(finding: Finding, scaler: ScalerCase) -> Finding:

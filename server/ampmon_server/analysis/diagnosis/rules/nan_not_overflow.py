@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -59,16 +59,12 @@ CLEAN = 8
 
 def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
     """Yield a warning, or a critical finding if it happens again soon or lasts long."""
-    for place, scaler in enumerate(case.scalers):
-        # Logged values have the steps of the first scaler. The outlier may be on a rank whose loss is not logged.
-        found = _without_inf(scaler, case.logged if not place and case.ranks == 1 else {})
-        if found:
-            yield fitted(_finding(case, scaler, found, thresholds), scaler)
+    for scaler in case.scalers:
+        if found := _without_inf(case, scaler):
+            yield fitted(_finding(scaler, found, thresholds), scaler)
 
 
-def _finding(
-    case: Case, scaler: ScalerCase, found: Sequence[Streak], thresholds: Thresholds
-) -> Finding:
+def _finding(scaler: ScalerCase, found: Sequence[Streak], thresholds: Thresholds) -> Finding:
     skipped = sum(each.updates for each in found)
     longest = max(each.updates for each in found)
     first, last = found[0].first, found[-1].last
@@ -82,7 +78,7 @@ def _finding(
         severity="critical" if bad else "warning",
         title=f"{plural(skipped, 'step was', 'steps were')} skipped {what} ({steps(first, last)}): "
         "changing the loss scale won't help",
-        explanation=why + HALVES.format(logged=_logged(case, last)),
+        explanation=why + HALVES.format(logged=_logged(scaler, last)),
         fix=fix,
         first_step=first,
         last_step=last,
@@ -122,7 +118,7 @@ _SEEN = {
 }
 
 
-def _without_inf(scaler: ScalerCase, logged: Mapping[str, Cells]) -> list[Streak]:
+def _without_inf(case: Case, scaler: ScalerCase) -> list[Streak]:
     """The newest streaks in which the scale caused none of the skips that were inspected.
 
     Those known only by NaN in the gradients do not count if `FEW` or more similar streaks with inf outnumber them,
@@ -135,7 +131,8 @@ def _without_inf(scaler: ScalerCase, logged: Mapping[str, Cells]) -> list[Streak
     lost: list[Streak] = []
     nan: list[Streak] = []
     inf: list[Streak] = []
-    ordinary = _ordinary(scaler, logged)
+    # The outlier may be on a rank whose loss is not logged.
+    ordinary = _ordinary(scaler) if case.ranks == 1 else frozenset()
     for streak in streaks(cells):
         inside = [known[step] for step in range(streak.first, streak.last + 1) if step in known]
         if not inside:
@@ -159,7 +156,7 @@ def _without_inf(scaler: ScalerCase, logged: Mapping[str, Cells]) -> list[Streak
     return [streak for streak in every if is_alive(streak.before)] or every
 
 
-def _ordinary(scaler: ScalerCase, logged: Mapping[str, Cells]) -> frozenset[int]:
+def _ordinary(scaler: ScalerCase) -> frozenset[int]:
     """The steps of skips that left NaN in all gradients at an ordinary loss, if one was far below a scale that fits.
 
     A loss whose gradient overflows leaves NaN everywhere too. But then it is an outlier, or the scale is too large.
@@ -174,7 +171,7 @@ def _ordinary(scaler: ScalerCase, logged: Mapping[str, Cells]) -> frozenset[int]
     one, other = samples.on_grid, samples.off_grid
     peak = np.maximum(one.amax, other.amax)
     fine = np.flatnonzero((one.inf + one.nan + other.inf + other.nan == 0) & (peak > 0))
-    loss = loss_at(scaler, steps, logged) if len(steps) and len(fine) else None
+    loss = loss_at(scaler, steps) if len(steps) and len(fine) else None
     if loss is None or not loss.known or loss.heavy:
         return frozenset()
     near = fine[np.maximum(np.searchsorted(samples.step[fine], steps) - 1, 0)]
@@ -206,9 +203,9 @@ def _before(cells: Cells, step: int) -> tuple[Cells, Ints]:
     return before, np.flatnonzero(scale[1:] > scale[:-1])
 
 
-def _logged(case: Case, last: int) -> str:
+def _logged(scaler: ScalerCase, last: int) -> str:
     """A sentence on a logged loss that was not finite up to step ``last``, if there is one."""
-    for name, cells in case.logged.items():
+    for name, cells in scaler.logged.items():
         lost = int(not_finite(cells)[cells["first"] <= last].sum())
         if "loss" in name.lower() and lost:
             return LOGGED.format(name=name, times=plural(lost, "time"))

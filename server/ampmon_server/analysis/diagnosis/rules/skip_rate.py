@@ -11,7 +11,7 @@ from ampmon.numerics import sampling_error
 from ampmon.wire import Finding, Severity
 from ampmon_server.analysis.diagnosis.outliers import HEAVY as HEAVY_LOSS
 from ampmon_server.analysis.diagnosis.outliers import Common, common_of, outlier_skips
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.fixes import CLIP, LIMIT, LOOK
 from ampmon_server.analysis.diagnosis.updates import calibrated_from, follows_growth
 from ampmon_server.model.aggregates.merging import Cells
@@ -71,12 +71,12 @@ class _Skips:
     thresholds: Thresholds
 
     @classmethod
-    def of(cls, scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds) -> _Skips:
+    def of(cls, scaler: ScalerCase, thresholds: Thresholds) -> _Skips:
         calibrated = np.flatnonzero(scaler.recent["first"] >= calibrated_from(scaler))
         newest = calibrated[-thresholds.skip_window :]
         window = scaler.recent[newest]
         skipped = window["skipped"] > 0
-        outlier = outlier_skips(scaler.recent, logged)
+        outlier = outlier_skips(scaler.recent, scaler.logged)
         grown = follows_growth(scaler.recent, scaler.policy, outlier)[newest]
         return cls(scaler, window, window[skipped & grown], window[skipped & ~grown], thresholds)
 
@@ -106,19 +106,17 @@ def _count(skips: Cells) -> int:
     return int(skips["skipped"].sum())
 
 
-@each_scaler_with_logged
-def examine(
-    scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
-) -> Finding | None:
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """The severity is that of all skips. The fix is for those that would be a finding alone."""
-    skips = _Skips.of(scaler, logged, thresholds)
+    skips = _Skips.of(scaler, thresholds)
     severity = skips.severity(skips.window)
     if severity is None:
         return None
     skipped, updates = _count(skips.window), int(skips.window["n"].sum())
     in_common: Mapping[str, float | None] = {}
     steps = skips.steady["skip_first"]
-    common = common_of(scaler, steps, logged) if len(steps) else None
+    common = common_of(scaler, steps) if len(steps) else None
     if common is None or skips.severity(skips.steady) is None:
         where, why, fix = _after_growth(skips)
     else:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from ampmon.numerics.formats import FP16
 from ampmon.wire import Finding, Severity
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.underflow import LEAST
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
@@ -53,10 +51,8 @@ CHANCE = 0.05
 LARGER = "scaler = ampmon.GradScaler(init_scale={init_scale})"
 
 
-@each_scaler_with_logged
-def examine(
-    scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
-) -> Finding | None:
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """Judge the newest samples that are finite."""
     samples = scaler.samples
     one, other = samples.on_grid, samples.off_grid
@@ -68,8 +64,8 @@ def examine(
     if len(zero) < LEAST:
         return None
     first, last = (int(samples.step[zero[end]]) for end in (0, -1))
-    name = training_loss(logged) or ""
-    least, most = _losses(logged.get(name), first)
+    name = training_loss(scaler.logged) or ""
+    least, most = _losses(scaler.logged.get(name), first)
     usual = 1 - len(above) / since if since else 0.0
     # The gradients, or the loss, are 0 in some batches only.
     if last - first < PAUSE or usual ** len(zero) > CHANCE or least == 0 < most:

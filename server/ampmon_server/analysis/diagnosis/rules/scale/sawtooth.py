@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.outliers import outlier_skips, period_of
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.skip_rate import at_least, severity_of
 from ampmon_server.analysis.diagnosis.updates import (
     AT_CEILING,
@@ -36,10 +34,8 @@ MOST = 0.7
 """Least share of the skips that take back a growth."""
 
 
-@each_scaler_with_logged
-def examine(
-    scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
-) -> Finding | None:
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """Judge by the share of updates that it costs, from the first growth under the current growth interval on."""
     window = scaler.recent[-thresholds.skip_window :]
     interval = scaler.policy.growth_interval
@@ -57,7 +53,7 @@ def examine(
         return None
     if not has_ceiling(window[whole_skips(window)]) or _is_of_the_loader(window, scaler.policy):
         return None
-    if severity_of(window[outlier_skips(window, logged)], window, thresholds) is not None:
+    if severity_of(window[outlier_skips(window, scaler.logged)], window, thresholds) is not None:
         return None  # outliers are a second cause: `skip_rate` reports both together
     return Finding(
         rule="sawtooth",
