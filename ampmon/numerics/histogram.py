@@ -321,29 +321,40 @@ class RescaledShares:
 
 
 def elsewhere(
-    histogram: Ints | Floats, elements: Ints | Floats, bits: int, into: FloatFormat = FP16
+    histogram: Ints | Floats,
+    elements: Ints | Floats,
+    bits: int,
+    into: FloatFormat = FP16,
+    *,
+    at_zero: int = 0,
+    at_normal: float = 0,
 ) -> RescaledShares:
     """Return how a format represents ``elements`` [...] at ``2^bits`` times their scale, from histograms [..., 64].
 
     Magnitudes up to half of the smallest subnormal number round to zero, and the others in the bin of that half round
     up. So does the top of the last bin of subnormal numbers, to the smallest normal one, if the format has fewer bits
     than fp16, whose grid the elements are on. Overflow begins within the bin of the largest number.
+
+    Elements within ``at_zero`` octaves of the limit to zero, or ``at_normal`` of that to normal numbers, may be on
+    either side. A bin's elements are spread evenly over its octave.
     """
     most = np.maximum(elements, 1)
 
-    def below(exponent: int) -> Floats:
-        end = min(max(exponent - bits - EXPONENT_MIN, 0), BINS)
-        return np.asarray(histogram[..., :end].sum(-1) / most, np.float64)
+    def below(exponent: float) -> Floats:
+        octaves = min(max(exponent - bits - EXPONENT_MIN, 0), BINS)
+        end = int(octaves)
+        part = (octaves - end) * histogram[..., end] if octaves > end else 0.0
+        return np.asarray((histogram[..., :end].sum(-1) + part) / most, np.float64)
 
     tie = into.exponent_min_subnormal - 1
-    flushed_least, flushed_most = below(tie), below(tie + 1)
-    normal, everything = below(into.exponent_min_normal), below(2 * BINS)
+    flushed_least, flushed_most = below(tie - at_zero), below(tie + 1 + at_zero)
+    normal, everything = into.exponent_min_normal, below(2 * BINS)
     rounds_up = into.mantissa_bits < FP16.mantissa_bits
     return RescaledShares(
         flushed_least,
         flushed_most,
-        below(into.exponent_min_normal - rounds_up) - flushed_most,
-        normal - flushed_least,
+        below(normal - rounds_up - at_normal) - flushed_most,
+        below(normal + at_normal) - flushed_least,
         everything - below(into.exponent_max + 1),
         everything - below(into.exponent_max),
     )

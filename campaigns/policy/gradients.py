@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import permutations
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ampmon.numerics.histogram import BINS, EXPONENT_MIN
+from ampmon.numerics.histogram import BINS, EXPONENT_MIN, ON_GRID_SHARE
 from ampmon_server.model.series import GradientSeries, Totals
+from campaigns.policy.tasks import Task
 
 
 def underflow_network(dtype: torch.dtype = torch.float16) -> Callable[[float], Tensor]:
@@ -68,3 +70,53 @@ def samples(gradient: Callable[[float], Tensor], levels: Sequence[int]) -> Gradi
     )
     steps = np.arange(m) * 100
     return GradientSeries(steps, steps, 2.0 ** np.array(levels, np.float64), totals, totals)
+
+
+def pairs(
+    gradient: Callable[[float], Tensor | None], levels: Iterable[int]
+) -> Iterator[tuple[int, Tensor, int, Tensor]]:
+    """Each two scales at which a gradient is finite and has equally many elements, with the gradient at both."""
+    found = {level: gradient(2.0**level) for level in levels}
+    usable = {
+        level: each
+        for level, each in found.items()
+        if each is not None and bool(torch.isfinite(each).all())
+    }
+    for (low, here), (high, there) in permutations(usable.items(), 2):
+        if len(here) == len(there):
+            yield low, here, high, there
+
+
+def trained(task: Task, updates: int) -> Callable[[float], Tensor | None]:
+    """Return a function of the scale: a task's next gradients, after ``updates``, of the parameters on fp16's grid."""
+    torch.manual_seed(0)
+    model = task.model()
+    optimizer = task.optimizer(model)
+    for update in range(updates):
+        _backward(task, model, 1000 + update, 256.0)
+        for each in model.parameters():
+            if each.grad is not None:
+                each.grad /= 256.0
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def at(scale: float) -> Tensor | None:
+        model.zero_grad()
+        _backward(task, model, 999, scale)
+        grads = [each.grad for each in model.parameters() if each.grad is not None]
+        judged = [each.flatten() for each in grads if _on_grid(each)]
+        return torch.cat(judged) if judged else None
+
+    return at
+
+
+def _on_grid(grad: Tensor) -> bool:
+    exact = not bool(torch.isfinite(grad).all()) or grad == grad.half().float()
+    return exact if isinstance(exact, bool) else float(exact.float().mean()) >= ON_GRID_SHARE
+
+
+def _backward(task: Task, model: nn.Module, seed: int, scale: float) -> None:
+    inputs, wanted = task.batch(torch.Generator().manual_seed(seed))
+    with torch.autocast("cpu", dtype=torch.float16):
+        found = model(inputs)
+    (task.loss(found.float(), wanted) * scale).backward()

@@ -25,7 +25,6 @@ def test_scales_and_formats_of_a_run(client: TestClient, send) -> None:
     fp16 = answer["formats"]["fp16"]
     assert len({len(column) for column in fp16.values()}) == 1
     assert fp16["underflow_high"][0] >= fp16["underflow_high"][-1]
-    assert answer["errors"]["down"][0]["bits"] == 4
     assert answer["best"]["headroom_bits"] >= 1.0
     one = client.get(path, params={"parameter": "head.weight", "headroom": 3}).json()
     assert one["parameter"] == "head.weight"

@@ -22,7 +22,7 @@ NEAR = 512
 """Samples at most this many updates apart are compared."""
 
 _SUBNORMAL = SMALL_CLASSES.index("subnormal")
-_LOWEST = -24 - EXPONENT_MIN
+LOWEST = -24 - EXPONENT_MIN
 """The bin of fp16's smallest number."""
 
 OCTAVES = 40
@@ -140,7 +140,7 @@ def _tail(samples: GradientSeries, level: Ints) -> _Tail:
     of = samples.on_grid
     here = np.flatnonzero(level == level.max())[-8:]
     counts = of.histogram[here].sum(0) / of.elements[here].sum()
-    mass = counts[_LOWEST : _LOWEST + 3]
+    mass = counts[LOWEST : LOWEST + 3]
     if (mass <= 0).any():
         return _Tail(0.0, 0.0, float(mass[0]))
     edges = np.log2([0.5, 1.5, 3.5, 7.5])

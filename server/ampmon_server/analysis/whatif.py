@@ -1,7 +1,7 @@
 """Estimates what formats would make of a gradient at other scales, by shifting its exponent histogram.
 
-Every estimate from a shifted histogram is widened by a measured error (docs/methods.md): of 3136 pairs of scales, 4 to
-2^38 apart, of 15 gradients of 8 models. Each gradient was computed at both scales from the same weights and data.
+Gradients of activations are rounded and flushed at the other scale too, which no histogram of weights' gradients shows.
+So the ranges leave room for that. docs/methods.md says how often they hold the truth.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from ampmon.numerics.formats import BF16, E4M3, E5M2, FP16, FP32, FloatFormat
 from ampmon.numerics.histogram import elsewhere, headroom_bits
-from ampmon_server.analysis.flushed import OCTAVES, Flushed, usable
+from ampmon_server.analysis.flushed import LOWEST, OCTAVES, Flushed, usable
 from ampmon_server.model.series import Floats, GradientSeries, Ints, take
 
 
@@ -30,34 +30,11 @@ SAMPLES = 16
 Share: TypeAlias = Literal["underflow", "subnormal", "overflow"]
 
 
-class Error(NamedTuple):
-    """The most by which a share is over- and underestimated in 95 % of the pairs up to ``bits`` apart."""
+AT_SMALLER, AT_LARGER = (2, 1 / 8), (0, 1)
+"""Octaves by which rounding may move values at the limits to zero and to normal numbers, at other scales."""
 
-    bits: int
-    underflow_over: float
-    underflow_under: float
-    subnormal_over: float
-    subnormal_under: float
-
-
-DOWN: Sequence[Error] = (
-    Error(4, 0.0004, 0.0, 0.0002, 0.0005),
-    Error(8, 0.0007, 0.0, 0.0003, 0.0007),
-    Error(16, 0.0012, 0.0, 0.0004, 0.0012),
-    Error(38, 0.0021, 0.0, 0.0004, 0.0021),
-)
-"""To smaller scales. The worst was 56 % too low: activation gradients were flushed upstream of what samples see."""
-
-UP: Sequence[Error] = (
-    Error(4, 0.0159, 0.0, 0.0002, 0.0182),
-    Error(8, 0.0399, 0.0, 0.0002, 0.0486),
-    Error(16, 0.2984, 0.0, 0.0001, 0.0708),
-    Error(38, 1.0, 0.0, 0.0, 0.0088),
-)
-"""To larger scales, for all zeros: flushed ones come back as subnormal elements that no bin holds.
-
-Beyond 2^16 all zeros may come back, so nothing is known about zeros there.
-"""
+SMALLEST = 3
+"""Octaves of fp16's smallest numbers, which show how dense the flushed ones are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,25 +139,16 @@ def _at(
     gradient: Gradient, gone: Flushed | None, into: FloatFormat, level: int
 ) -> dict[str, float]:
     bits = level - gradient.level
-    found = elsewhere(gradient.histogram, np.ones(()), bits, into)
+    found = ranges(gradient.histogram, gradient.zeros, bits, into)
     already = _already(gone, bits - (into.exponent_min_subnormal - FP16.exponent_min_subnormal))
-    ends: dict[Share, tuple[Floats | float, Floats | float]] = {
-        "underflow": (found.flushed_least + already[0], found.flushed_most + already[1]),
-        "subnormal": (found.subnormal_least, found.subnormal_most),
-        "overflow": (
-            found.overflow_least,
-            # The largest element's bin may reach beyond the limit although the element does not.
-            found.overflow_most if room(gradient, into, level) < 0 else 0.0,
-        ),
-    }
     bounds: dict[str, float] = {}
-    for name, (low, high) in ends.items():
-        # Rounding may make differences of sums slightly negative.
-        least, most = max(float(low), 0.0), max(float(high), 0.0)
-        bounds[f"{name}_low"], bounds[f"{name}_high"] = widened(name, bits, least, most)
-    if bits > 0:  # elements that come back are among the zeros
-        back = float(found.subnormal_most) + gradient.zeros
-        bounds["subnormal_high"] = min(bounds["subnormal_high"], back)
+    for name, ends in found.items():
+        # The largest element's bin may reach beyond the limit although the element does not.
+        is_beyond = name != "overflow" or room(gradient, into, level) < 0
+        low, high = ends[0], ends[1] if is_beyond else 0.0
+        if name == "underflow":
+            low, high = low + already[0], high + already[1]
+        bounds[f"{name}_low"], bounds[f"{name}_high"] = low, min(high, 1.0)
     return bounds
 
 
@@ -194,18 +162,34 @@ def _already(gone: Flushed | None, finer: int) -> tuple[float, float]:
     return gone.low if finer <= 0 else 0.0, gone.high
 
 
-def widened(share: Share, bits: int, low: float, high: float) -> tuple[float, float]:
-    """Widen the ends of a share that was estimated from a histogram shifted by ``bits``.
+def ranges(
+    histogram: Floats, zeros: float, bits: int, into: FloatFormat = FP16
+) -> dict[Share, tuple[float, float]]:
+    """Return the least and the most of each share at ``2^bits`` times the scale of these shares, by bin and of zeros.
 
-    Overflow stays as it is. Its error is unknown, because activation gradients overflow before those of weights.
+    At that scale itself they are exact, except within a bin. The zeros are in no share but those that come back.
     """
-    if bits == 0 or share == "overflow":
-        return low, high
-    table = UP if bits > 0 else DOWN
-    error = next((each for each in table if abs(bits) <= each.bits), table[-1])
-    over, under = (
-        (error.underflow_over, error.underflow_under)
-        if share == "underflow"
-        else (error.subnormal_over, error.subnormal_under)
-    )
-    return max(low - over, 0.0), min(high + under, 1.0)
+    zero, normal = AT_SMALLER if bits < 0 else AT_LARGER if bits > 0 else (0, 0)
+    found = elsewhere(histogram, np.ones(()), bits, into, at_zero=zero, at_normal=normal)
+    tie = FP16.exponent_min_subnormal - 1
+    octaves = min(tie + bits, into.exponent_min_normal) - max(tie, into.exponent_min_subnormal - 1)
+    back = coming_back(histogram, zeros, octaves)
+    ends: dict[Share, tuple[Floats, Floats]] = {
+        "underflow": (found.flushed_least, found.flushed_most),
+        "subnormal": (found.subnormal_least, found.subnormal_most + back),
+        "overflow": (found.overflow_least, found.overflow_most),
+    }
+    # Rounding may make differences of sums slightly negative.
+    return {
+        name: (max(float(low), 0.0), max(float(high), 0.0)) for name, (low, high) in ends.items()
+    }
+
+
+def coming_back(histogram: Floats, zeros: float, octaves: int) -> float:
+    """Return the most of ``zeros`` that this many octaves below fp16's numbers may hold.
+
+    An octave holds as large a share of what was not flushed as the densest of the smallest ones that were seen.
+    """
+    seen = float(histogram.sum())
+    dense = float(histogram[LOWEST : LOWEST + SMALLEST].max(initial=0.0))
+    return min(zeros, max(octaves, 0) * dense / seen) if seen else zeros

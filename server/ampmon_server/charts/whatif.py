@@ -88,8 +88,8 @@ LOSSES = (
         "subnormal": "The smaller the value, the fewer bits the format keeps.",
         "overflow": "Values beyond the format's largest number: one is enough to skip the step. Gradients of "
         "activations are larger than those of weights and overflow first, so the real limit lies lower.",
-        "band": "From the least to the most that the histograms allow, widened by the measured error of such "
-        "estimates: 95 % of 3136 pairs of scales lie within.",
+        "band": "From the least to the most that the histogram allows, if rounding moves small values by up to two "
+        "powers of two. In tests, at least 97 % of such ranges held the true share.",
         "measured": "A dot marks the scale of the newest finite sample, where nothing is estimated. The lines are "
         "estimates for other scales, and may miss the dot.",
         "headroom": "Bits between the largest value seen and the format's largest number.",

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ampmon_server.analysis.policy.replay import Replay, ReplayOutcome
 from ampmon_server.analysis.policy.risks import OverflowRisks
 from ampmon_server.analysis.policy.scalers import Setting, recorded
 from ampmon_server.analysis.policy.simulation import Lost, Path, Share, Simulation, Skips, Spent
-from ampmon_server.analysis.whatif import widened
+from ampmon_server.analysis.whatif import coming_back, ranges
 from ampmon_server.model.series import Floats, Ints
 
 
@@ -159,8 +159,8 @@ def _ended(outcomes: _Replays) -> str | None:
 class UnderflowShares:
     """Mean shares of the elements on fp16's grid in the samples of each part of a run.
 
-    ``part`` [s] is the part of each stretch. An element flushed at the sample's scale is a zero, and stays one at any
-    other scale, within the error.
+    ``part`` [s] is the part of each stretch. An element flushed at the sample's scale is a zero. At a larger scale, the
+    low end leaves out the zeros that may come back.
     """
 
     def __init__(self, history: History, part: Ints) -> None:
@@ -207,17 +207,16 @@ class UnderflowShares:
         for place in np.flatnonzero(samples):
             bits = level - round(float(self._levels[place]))
             n = float(samples[place])
-            found = elsewhere(self._histogram[rows, place].sum(0) / n, np.ones(()), bits)
-            already = float(zeros[place]) / n
-            least, most = already + found.flushed_least, already + found.flushed_most
-            zero = _bounds("underflow", bits, least, most)
-            least, most = found.subnormal_least, found.subnormal_most
-            sums += n * np.stack([zero, _bounds("subnormal", bits, least, most)])
+            histogram, already = self._histogram[rows, place].sum(0) / n, float(zeros[place]) / n
+            found, within = (
+                elsewhere(histogram, np.ones(()), bits),
+                ranges(histogram, already, bits),
+            )
+            low, high = within["underflow"]
+            middle = (found.flushed_least + found.flushed_most) / 2
+            back = coming_back(histogram, already, bits)
+            zero = already + low - back, already + middle, already + high
+            low, high = within["subnormal"]
+            middle = (found.subnormal_least + found.subnormal_most) / 2
+            sums += n * np.array([zero, (low, middle, high)])
         return np.asarray(sums / samples.sum(), np.float64)
-
-
-def _bounds(
-    share: Literal["underflow", "subnormal"], bits: int, least: Floats, most: Floats
-) -> Floats:
-    low, high = widened(share, bits, float(least), float(most))
-    return np.array([low, (float(least) + float(most)) / 2, high])

@@ -16,7 +16,7 @@ from ampmon_server.analysis.diagnosis.measured import RULES
 from ampmon_server.analysis.policy.advice import advise
 from ampmon_server.analysis.policy.scalers import Kind
 from ampmon_server.analysis.policy.simulation import Share, Simulation
-from ampmon_server.analysis.whatif import DOWN, FORMATS, UP, best, curve
+from ampmon_server.analysis.whatif import FORMATS, best, curve
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.routes.answers import tagged_json
 from ampmon_server.http.routes.parameters import ParameterName, StreamNumber, setting
@@ -185,9 +185,5 @@ def show_whatif(
         "flushed": gone,
         "best": best(gradient, gone, headroom),
         "formats": {name: curve(gradient, gone, into) for name, into in FORMATS.items()},
-        "errors": {
-            "down": [each._asdict() for each in DOWN],
-            "up": [each._asdict() for each in UP],
-        },
     }
     return tagged_json(answer, request)
