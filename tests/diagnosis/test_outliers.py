@@ -168,6 +168,15 @@ def test_what_a_burst_of_outliers_leaves_behind_is_not_distinguished(
     )
 
 
+@pytest.mark.parametrize("is_heavy", [True, False])
+def test_a_scale_that_outliers_lowered_is_no_finding_of_its_own(is_heavy):
+    """Outliers that push the scale below 1 are limited. If the loss is ordinary there, the low scale is a finding."""
+    loss = losses(500, heavy=lambda step: is_heavy and step % 17 == 16, together=1)
+    run = outliers(overflows=lambda step, scale: step % 17 == 16)
+    rules = [each.rule for each in found(case(run, logged={"loss": loss}))]
+    assert ("skip_rate" in rules, "low_scale" in rules) == (True, not is_heavy)
+
+
 def test_an_ordinary_loss_is_not_limited():
     """If the logged loss was ordinary at the skips, the finding says so and the fix samples activations."""
     finding = skip_rate(outliers(), loss=losses(500))

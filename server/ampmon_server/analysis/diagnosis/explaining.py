@@ -22,7 +22,8 @@ _FALLING = _SKIPPING | {"low_scale", "collapse_forecast", "diverged", "zero_grad
 _BEFORE_OR_AFTER = frozenset({"nan_not_overflow", "forward_overflow"})
 """Rules of overflows and NaN that make a loss diverge or result from that. Whichever began first is the cause."""
 _DAMAGE = frozenset({"forward_overflow", "diverged", "low_scale"})
-"""Rules of the damage by outliers that were skipped in a row until a smaller scale let one through."""
+"""Rules of the damage by outliers that were skipped until a smaller scale let one through."""
+_OF_OUTLIERS = frozenset({"consecutive_skips", "skip_rate"})
 _UNDERFLOW = frozenset({"subnormal", "subnormal_parameter", "flushed"})
 
 EXPLAINS: Mapping[str, frozenset[str]] = {
@@ -59,6 +60,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     ),
     "consecutive_skips": frozenset({"skip_rate", *_DAMAGE}),
     "low_scale": frozenset({"zero_gradients"}),
+    "skip_rate": frozenset({"low_scale"}),
     "slow_growth": _UNDERFLOW | {"stuck_scale"},
     "stuck_scale": _UNDERFLOW,
     "subnormal_parameter": frozenset({"subnormal"}),
@@ -126,7 +128,7 @@ def _is_symptom(finding: Finding, cause: Finding) -> bool:
         return cause.first_step is not None and cause.first_step > finding.last_step
     if finding.rule == "dead_scale" and cause.rule in _KILLING:
         return finding.evidence.get(BEGAN) in _KILLING[cause.rule]
-    if finding.rule in _DAMAGE and cause.rule == "consecutive_skips":
+    if finding.rule in _DAMAGE and cause.rule in _OF_OUTLIERS:
         return cause.evidence.get(OUTLIER) is not None and _comes_of(finding, cause)
     later = (finding.first_step or 0) - (cause.first_step or 0)
     if cause.rule == "diverged" or (finding.rule == "diverged" and cause.rule in _BEFORE_OR_AFTER):

@@ -9,6 +9,7 @@ import numpy as np
 
 from ampmon.numerics import sampling_error
 from ampmon.wire import Finding, Severity
+from ampmon_server.analysis.diagnosis.explaining import OUTLIER
 from ampmon_server.analysis.diagnosis.outliers import HEAVY as HEAVY_LOSS
 from ampmon_server.analysis.diagnosis.outliers import Common, common_of, outlier_skips
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
@@ -123,7 +124,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
         where, why, fix = _at_steady_scale(skips, common)
         in_common = {
             "period": common.period,
-            "loss_ratio": common.loss.ratio if common.loss else None,
+            OUTLIER: common.loss.ratio if common.loss and common.is_loss_heavy else None,
             "norm_ratio": common.norm_ratio,
         }
     return Finding(
@@ -160,7 +161,7 @@ def _at_steady_scale(skips: _Skips, common: Common) -> tuple[str, str, str]:
     newest = ", ".join(count(step) for step in common.steps[-NEWEST:].tolist())
     steady = _some(skips.steady, skips.window)
     why = STEADY.format(steady=steady, steps=newest) + "".join(_words(common))
-    if common.loss is not None and common.loss.has_risen:
+    if common.loss is not None and common.loss.has_risen and not common.is_loss_heavy:
         why += RISEN.format(name=common.loss.name, ratio=magnitude_of(common.loss.growth))
     where, fix = f"{steady} at a steady scale{every}", _fix(common)
     if skips.severity(skips.grown) is not None and "growth_interval" not in fix:
