@@ -49,9 +49,10 @@ def test_subnormal_has_its_levels(share, severity):
 
 
 def test_bf16_is_advised_where_no_scale_fits():
-    """If no scale fits, bf16 is a notice beside the underflow."""
+    """If no scale fits, bf16 is a notice beside the underflow, and its code is shown once."""
     first, second = found(_tight(0.2))
     assert (first.rule, second.rule, second.severity) == ("subnormal", "bf16", "notice")
+    assert second.fix == ""
     assert "bfloat16" in first.fix
     assert "32 powers of two" in second.title
 

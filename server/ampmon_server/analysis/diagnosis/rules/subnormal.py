@@ -35,9 +35,6 @@ HIGHER = (
     "# {share} would be subnormal, not counting values that are 0 now\n"
     "scaler.update()  # without new_scale, so that it can grow"
 )
-NO_ROOM = (
-    f"# A larger scale would overflow: fp16 is too narrow for this model. bf16 is not:\n{BF16}"
-)
 SPARE = 2
 """Bits that stay free between the largest sampled gradient and the largest fp16 number."""
 
@@ -91,7 +88,7 @@ def fix(seen: MeasuredUnderflow, thresholds: Thresholds, most: float = INIT_SCAL
     """Return code for a scale that cures the underflow, as in `beyond`, or for bf16 if no scale fits."""
     bits = bits_to_cure(seen, thresholds)
     if bits is None:
-        return NO_ROOM
+        return BF16
     bits = beyond(bits, seen, most)
     return HIGHER.format(
         init_scale=in_code(seen.scale * 2.0**bits), share=percent(seen.share_at(bits))
