@@ -38,7 +38,10 @@ def test_a_diagnosis_says_what_is_wrong_with_a_sick_run(client: TestClient, send
 
 
 def test_an_answer_is_compressed_as_its_reader_takes_it(client: TestClient, send) -> None:
-    """An answer is compressed with zstd or gzip as the client accepts, with the same content and a weak ETag."""
+    """An answer is compressed with zstd or gzip as the client accepts, with the same content and a weak ETag.
+
+    A 304 has the ETag of the answer that it stands for, or caches would not find that.
+    """
     trainer = Trainer()
     send(trainer.batch(trainer.updates(1000, skipped=range(100, 1000, 15))))
     for path, (takes, came, unpacked) in product(
@@ -55,6 +58,11 @@ def test_an_answer_is_compressed_as_its_reader_takes_it(client: TestClient, send
         assert answer.headers["etag"] == f"W/{plain.headers['etag']}"
         assert int(answer.headers["content-length"]) < len(plain.content)
         assert unpacked(answer.content) == plain.content
+        for takes_now, first in (("identity", plain), (takes, answer)):
+            held = {"Accept-Encoding": takes_now, "If-None-Match": answer.headers["etag"]}
+            unchanged = client.get(path, headers=held)
+            assert unchanged.status_code == 304
+            assert unchanged.headers["etag"] == first.headers["etag"]
 
 
 @pytest.mark.storage

@@ -81,22 +81,19 @@ def _tagged(
     pack: Callable[[bytes, str], bytes],
     cache: str = "no-cache",
 ) -> Response:
-    """The body, compressed by ``pack`` if the client takes it and it shrinks; 304 if the client has the same."""
+    """The body, compressed by ``pack`` if the client takes it and it is worth it; 304 if the client has the same."""
     held = request.headers.get("if-none-match", "").split(",")
     takes = request.headers.get("accept-encoding", "").lower().replace(" ", "").split(",")
     encoding = next((each for each in _ENCODINGS if each in takes), None)
-    answer = Response(body, media_type=kind)
+    if len(body) < _COMPRESSED_FROM or kind.startswith("image/"):
+        encoding = None
+    headers = {"Vary": "Accept-Encoding", "Cache-Control": cache}
+    headers["ETag"] = f"W/{tag}" if encoding else tag  # weak: the same content in other bytes
     if tag in {each.strip().removeprefix("W/") for each in held}:
-        answer = Response(status_code=304)
-    elif encoding and len(body) >= _COMPRESSED_FROM and not kind.startswith("image/"):
-        answer = Response(
-            pack(body, encoding), headers={"Content-Encoding": encoding}, media_type=kind
-        )
-        tag = f"W/{tag}"  # weak: the same content in other bytes
-    answer.headers["ETag"] = tag
-    answer.headers["Vary"] = "Accept-Encoding"
-    answer.headers["Cache-Control"] = cache
-    return answer
+        return Response(status_code=304, headers=headers)
+    if encoding:
+        body, headers["Content-Encoding"] = pack(body, encoding), encoding
+    return Response(body, media_type=kind, headers=headers)
 
 
 def standings_json(stand: RunAlerts) -> list[dict[str, Any]]:
