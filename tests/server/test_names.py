@@ -14,6 +14,9 @@ from ampmon_server.model.names import block_of, file_name, matching_indices, mod
 
 
 ASTRONAUT = "\U0001f469\U0001f3fd\u200d\U0001f680"
+GERMANY = "\U0001f1e9\U0001f1ea"
+SCOTLAND = "\U0001f3f4\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f"
+HAN, NAM = "\u1112\u1161\u11ab", "\u0e19\u0e49\u0e33"
 NAMES = ("wte.weight", "h.0.attn.weight", "h.10.attn.bias", "odd[0]*")
 
 
@@ -85,11 +88,11 @@ def test_a_run_names_a_file(run: str, tmp_path: Path) -> None:
         ("blocks.0.attn.weight", 11, "block…eight"),
         ("\U0001d501" * 9, 8, "\U0001d501" * 4 + "…" + "\U0001d501" * 3),
         ("e\u0301" * 9, 8, "e\u0301e\u0301…e\u0301"),
-        (
-            "\U0001f469\U0001f3fd\u200d\U0001f680" * 5,
-            12,
-            "\U0001f469\U0001f3fd\u200d\U0001f680…\U0001f469\U0001f3fd\u200d\U0001f680",
-        ),
+        (ASTRONAUT * 5, 12, f"{ASTRONAUT}…{ASTRONAUT}"),
+        (f"aa{GERMANY}bbb{GERMANY}aa", 7, "aa…aa"),
+        (f"a{SCOTLAND}bbb{SCOTLAND}a", 7, "a…a"),
+        (NAM * 9, 9, f"{NAM}…{NAM}"),
+        (HAN * 9, 9, f"{HAN}…{HAN}"),
     ],
 )
 def test_a_shortened_name_keeps_both_ends(name: str, letters: int, said: str) -> None:

@@ -51,6 +51,9 @@ test("a long name keeps both ends where there is little room, and one that is re
   assert.equal(words.shortened("𝔁".repeat(61) + "\n8", 60), `${"𝔁".repeat(30)}…${"𝔁".repeat(27)}\n8`);
   assert.equal(words.shortened("e\u0301".repeat(9), 8), `${"e\u0301".repeat(2)}…${"e\u0301"}`);
   assert.equal(words.shortened("👩🏽‍🚀".repeat(5), 12), "👩🏽‍🚀…👩🏽‍🚀");
+  assert.equal(words.shortened("aa🇩🇪bbb🇩🇪aa", 6), "aa…aa");
+  assert.equal(words.shortened("a🏴󠁧󠁢󠁳󠁣󠁴󠁿bbb🏴󠁧󠁢󠁳󠁣󠁴󠁿a", 8), "a…a");
+  for (const letter of ["น้ำ", "한".normalize("NFD")]) assert.equal(words.shortened(letter.repeat(9), 8), `${letter}…${letter}`);
   assert.equal(words.isolated("تدريب \u202e"), "\u2068تدريب \u202e\u2069");
   assert.equal(words.isolated("run"), "run");
 });

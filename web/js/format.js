@@ -70,8 +70,8 @@ export const clock = (time) => new Date(time / 1000).toLocaleString(undefined, {
 /** The reader's time zone at a time (microseconds; null: now), in minutes east of UTC. @param {number | null} time */
 export const zoneOf = (time) => -(time === null ? new Date() : new Date(time / 1000)).getTimezoneOffset();
 
-/** Between two letters: not before a mark, nor beside a joiner of emoji. */
-const APART = "(?<!\u200d)(?![\\p{M}\\p{EMod}\u200d])";
+/** Between two letters, as in model/names.py: not before an accent, within an emoji or between two flags. */
+const APART = "(?<!\u200d)(?![\\p{M}\\p{Cf}\\p{EMod}\u0e33\u0eb3\u1160-\u11ff]|(?<=\\p{RI})\\p{RI})";
 
 /** A name of at most `most` letters, an even number. Long names often differ only at an end. @type {(name: string, most: number) => string} */
 export const shortened = (name, most) => name.replace(new RegExp(`^(?=.{${most + 1}})(.{1,${most / 2}})${APART}.+?${APART}(.{1,${most / 2 - 1}})$`, "su"), "$1…$2");

@@ -65,8 +65,14 @@ def shortened(name: str, letters: int) -> str:
     return f"{name[:front]}…{name[back:]}"
 
 
+_PARTS = re.compile(
+    "[\u0e33\u0eb3\u1160-\u11ff\U0001f3fb-\U0001f3ff]"
+    "|(?<=\u200d).|(?<=[\U0001f1e6-\U0001f1ff])[\U0001f1e6-\U0001f1ff]"
+)
+"""Thai, Lao and Korean vowels and skin tones, which follow another letter; what is joined; what follows half a flag."""
+
+
 def _joined(name: str, at: int) -> bool:
-    """Whether what is before and behind this place is one letter or emoji."""
-    joiner, tones = "\u200d", "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
-    mark = unicodedata.category(name[at])[0] == "M" or name[at] in joiner + tones
-    return mark or name[at - 1] == joiner
+    """Whether what is before and behind this place is one letter or emoji, or two flags."""
+    marks = {"Mn", "Mc", "Me", "Cf"}
+    return unicodedata.category(name[at]) in marks or _PARTS.match(name, at) is not None
