@@ -82,7 +82,7 @@ ROUTES = {
     "GET /docs/{name:path}": ("read", ""),
     "GET /findings": ("read", ""),
     "GET /findings/{name}": ("read", ""),
-    "GET /vendor/{name}": ("read", ""),
+    "GET /vendor/plotly.min.js": ("read", ""),
     "GET /healthz": (None, ""),
     "GET /readyz": (None, ""),
     "GET /metrics": ("read", ""),

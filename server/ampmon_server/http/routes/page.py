@@ -107,7 +107,7 @@ def _named(kind: str, version: str, name: str, request: Request) -> Response:
 def documentation_page(name: str, request: Request) -> Response:
     """Serve a page of the documentation, or a file of it. The gallery's reports use the page's own Plotly."""
     if name == "gallery/plotly.min.js":
-        return vendored("plotly.min.js", request)
+        return vendored(request)
     path = documentation.file(name)
     if path is not None:
         return file_answer(path, request)
@@ -135,14 +135,12 @@ def findings() -> Response:
     return RedirectResponse("docs/findings/index.html", 308)
 
 
-@router.get("/vendor/{name}")
+@router.get("/vendor/plotly.min.js")
 @requires("page")
-def vendored(name: str, request: Request) -> Response:
+def vendored(request: Request) -> Response:
     """Serve Plotly."""
     try:
         script = assets.plotly()
     except assets.BadScript as bad:
         return problem(503, str(bad))
-    if name != "plotly.min.js":
-        raise NotFound("There is no such script.")
     return content_answer(script, "text/javascript", request)
