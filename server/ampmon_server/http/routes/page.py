@@ -32,7 +32,8 @@ def index(request: Request) -> Response:
     Its modules and style sheets have versioned addresses, so browsers cache them forever. All modules are named, so
     browsers request them at once and not each after those that import it.
     """
-    version, shell = assets.page_version(), (assets.web_directory() / "index.html").read_text()
+    version = assets.page_version()
+    shell = (assets.web_directory() / "index.html").read_text("utf-8")
     modules = [name for name in assets.page_files("js") if name != "report.js"]
     named = "".join(f'<link rel="modulepreload" href="js/{name}">' for name in modules)
     shell = shell.replace("</head>", f"{named}</head>")
