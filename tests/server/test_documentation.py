@@ -6,6 +6,7 @@ import gzip
 import os
 import re
 from functools import cache
+from mimetypes import MimeTypes
 from pathlib import Path
 from urllib.parse import unquote, urljoin
 
@@ -164,6 +165,15 @@ def test_the_server_shows_the_site(client: TestClient) -> None:
     assert client.get("/docs").headers["location"] == "docs/"
     plotly = client.get("/docs/gallery/plotly.min.js")
     assert plotly.content == assets.plotly()
+
+
+@pytest.mark.usefixtures("documentation")
+def test_a_picture_is_one_without_a_list_of_types(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slim containers have no /etc/mime.types, and Python's strict types had no WebP before 3.13."""
+    monkeypatch.setattr("mimetypes._db", MimeTypes())
+    assert client.get("/docs/img/demo.webp").headers["content-type"] == "image/webp"
 
 
 def test_the_addresses_that_ampmon_prints_lead_to_the_site(

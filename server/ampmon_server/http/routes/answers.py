@@ -44,7 +44,7 @@ def tagged_json(value: object, request: Request) -> Response:
 
 def file_answer(path: Path, request: Request, cache: str = "no-cache") -> Response:
     """Return a file, or 304 if the client has it."""
-    kind = guess_type(path.name)[0] or "text/plain"
+    kind = guess_type(path.name, strict=False)[0] or "text/plain"
     return content_answer(path.read_bytes(), kind, request, cache)
 
 
