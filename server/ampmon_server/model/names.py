@@ -50,10 +50,7 @@ def training_loss(names: Iterable[str]) -> str | None:
 
 
 def shortened(name: str, letters: int) -> str:
-    """Shorten a name to at most ``letters`` letters. Keep both ends: they say where it is and what it is.
-
-    Letters keep their accents, and emoji their parts.
-    """
+    """Shorten a name to at most ``letters`` letters, all whole. Keep both ends: they say where it is and what it is."""
     if len(name) <= letters:
         return name
     front = letters // 2

@@ -81,12 +81,11 @@ def _tagged(
     pack: Callable[[bytes, str], bytes],
     cache: str = "no-cache",
 ) -> Response:
-    """The body, compressed by ``pack`` if the client takes it and it is worth it; 304 if the client has the same."""
+    """The body, compressed by ``pack`` if the client takes it and it shrinks; 304 if the client has the same."""
     held = request.headers.get("if-none-match", "").split(",")
     takes = request.headers.get("accept-encoding", "").lower().replace(" ", "").split(",")
-    encoding = next((each for each in _ENCODINGS if each in takes), None)
-    if len(body) < _COMPRESSED_FROM or kind.startswith("image/"):
-        encoding = None
+    shrinks = len(body) >= _COMPRESSED_FROM and not kind.startswith("image/")
+    encoding = next((each for each in _ENCODINGS if shrinks and each in takes), None)
     headers = {"Vary": "Accept-Encoding", "Cache-Control": cache}
     headers["ETag"] = f"W/{tag}" if encoding else tag  # weak: the same content in other bytes
     if tag in {each.strip().removeprefix("W/") for each in held}:
