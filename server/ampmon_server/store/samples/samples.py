@@ -114,19 +114,23 @@ def read_series(
     sources = scaler.sampled
     if not sources:
         return empty_gradients()
-    found = [_samples(connection, source, start, stop) for source in sources]
-    lead, *others = [
-        totals.series(samples, exact=source.exact)
-        for source, (samples, _) in zip(sources, found, strict=True)
-    ]
-    if not others or not len(lead):
+    samples, attempts = _samples(connection, sources[0], start, stop)
+    lead = totals.series(samples, exact=sources[0].exact)
+    if len(sources) == 1 or not len(lead):
         return lead
-    counts = _shards(connection, scaler, found[0][1])
+    counts = _shards(connection, scaler, attempts)
+    # No sample is whole that needs a rank without any. While ranks start, this saves reading all others for each.
+    idle = (place for place, source in enumerate(sources) if not source.sampled)
+    whole = [count for count in np.unique(counts).tolist() if count <= next(idle, len(sources))]
+    others = [
+        totals.series(_samples(connection, source, start, stop)[0], exact=source.exact)
+        for source in sources[1 : max(whole, default=1)]
+    ]
     parts = [
         combine_shards([take_samples(lead, counts == wanted), *others[: wanted - 1]])
-        for wanted in np.unique(counts).tolist()
+        for wanted in whole
     ]
-    together = join_samples(parts)
+    together = join_samples(parts or [empty_gradients()])
     return take_samples(together, np.argsort(together.step, kind="stable"))
 
 
