@@ -122,7 +122,7 @@ class _Filling:
         ingest.ingest(connection, batch, START)
         state = run_state.lock(connection, self.run_id)
         assert state is not None
-        attempt, _ = attempts.resolve(connection, batch, state, START, {})
+        attempt, *_ = attempts.resolve(connection, batch, state, START, {})
         roster = Roster(connection, state, attempt, Remembered())
         roster.introduce(batch, {STREAM})
         stream = roster.mine(STREAM)

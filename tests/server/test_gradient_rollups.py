@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 import msgspec
@@ -292,6 +292,20 @@ def test_samples_wait_for_a_rank_that_appears_late(settings: Settings, store: St
         store.ingest(ranks[2].batch(records))
         with Verification.begin(settings) as verification:
             assert verification.run(run_id) == []
+
+
+def test_samples_wait_for_a_rank_that_a_resume_names_late(settings: Settings, store: Store) -> None:
+    """If the first rank of a resume reports fewer ranks, its samples are parts as soon as another reports more."""
+    run_id = uuid4()
+    sharded: dict[str, Any] = {"layout": "sharded", "world_size": 2}
+    for resume in ({}, {"resume_step": 600}):
+        ranks = [Trainer(run_id, rank, **sharded, **resume) for rank in range(2)]
+        ranks[0].world_size -= len(resume)
+        for trainer in ranks:
+            for records in ([], trainer.updates(600, sampled=range(0, 600, 10))):
+                store.ingest(trainer.batch(records))
+                with Verification.begin(settings) as verification:
+                    assert verification.run(run_id) == []
 
 
 def test_a_rank_is_stored_before_its_first_shard(store: Store) -> None:

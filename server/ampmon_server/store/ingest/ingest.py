@@ -24,6 +24,7 @@ from ampmon_server.store.samples import samples
 from ampmon_server.store.streams import attempts
 from ampmon_server.store.streams import state as run_state
 from ampmon_server.store.streams.attempts import Attempt
+from ampmon_server.store.streams.scalers import scalers_of
 from ampmon_server.store.streams.state import RunState
 from ampmon_server.store.updates.events import SPOOL, loss_window
 
@@ -93,11 +94,12 @@ def ingest(
     _check(state, batch, sender)
     # Only under the lock on the run's row: before it, another server could still raise the version.
     remembered = (remembered or Remembered()).at(state.version, state.changed)
-    attempt, new = attempts.resolve(connection, batch, state, now, remembered.attempts)
+    attempt, new, wider = attempts.resolve(connection, batch, state, now, remembered.attempts)
     _check(state, batch, sender)  # the first header of rank 0 may have changed the project
     before = run_state.row_of(state)
     roster = Roster(connection, state, attempt, remembered)
     described = roster.introduce(batch, shares)
+    _regroup(connection, state, roster, wider=wider)
     acked, stored = _store(BatchWriter(connection, state, roster, attempt), shares, remembered)
     # Late records of an earlier start do not tell when the run was last active.
     if stored and (attempt.newest or state.last_time is None):
@@ -133,13 +135,18 @@ def _check(state: RunState, batch: wire.Batch, sender: Sender) -> None:
         )
 
 
+def _regroup(connection: Connection, state: RunState, roster: Roster, *, wider: bool) -> None:
+    """Rebuild the samples that have more parts since this batch. ``wider``: so has its start of the run."""
+    everyone = scalers_of(connection, state.run_id) if wider else ()
+    for name in roster.regrouped.union(each.name for each in everyone if each.is_sharded):
+        samples.redo(connection, roster.scaler(name))
+
+
 def _store(
     writer: BatchWriter, shares: dict[str, StreamBatch], remembered: Remembered
 ) -> tuple[dict[str, int], list[StreamBatch]]:
     """Store the new records. Return the last seq stored of each stream, and what was new."""
     acked, stored = {}, []
-    for name in writer.roster.regrouped:
-        samples.redo(writer.connection, writer.roster.scaler(name))
     for name, share in shares.items():
         stream = writer.roster.mine(name)
         of = (writer.state.run_id, stream.number, writer.attempt)

@@ -93,23 +93,26 @@ class Attempt:
 
 def resolve(
     connection: Connection, batch: wire.Batch, state: RunState, now: int, held: dict[UUID, Attempt]
-) -> tuple[Attempt, bool]:
-    """Return the attempt of a batch, and whether it is new. ``state`` is its run's row, locked by this transaction.
+) -> tuple[Attempt, bool, bool]:
+    """Return the attempt of a batch, whether it is new, and whether its start has more ranks than known before.
 
-    ``held`` caches the attempts of the run, and is updated. Raises UnknownHeader if neither the database nor the batch
-    has its header, and BadBatch for too many ranks.
+    ``state`` is its run's row, locked by this transaction. ``held`` caches the attempts of the run, and is updated.
+    Raises UnknownHeader if neither the database nor the batch has its header, and BadBatch for too many ranks.
     """
-    known = held.get(batch.attempt_id)
+    known, wider = held.get(batch.attempt_id), False
     if known is None:
         of = {"of": batch.run_id.bytes, "id": batch.attempt_id.bytes}
         for rank, number, origin, newest in fetch(connection, _FINDING, of):
             known = Attempt(rank, number, origin, number == newest)
     new = known is None
     if known is None:
+        before = world_sizes(connection, state.run_id)
         known = _register(connection, header_of(batch), state, now)
+        size = before.get(known.number)
+        wider = size is not None and size < world_sizes(connection, state.run_id)[known.number]
         held.clear()  # their `newest` may be out of date
     held[batch.attempt_id] = known
-    return known, new
+    return known, new, wider
 
 
 def header_of(batch: wire.Batch) -> wire.AttemptHeader:
