@@ -288,6 +288,11 @@ def test_samples_wait_for_a_rank_that_appears_late(settings: Settings, store: St
     ranks = [Trainer(run_id, rank, layout="sharded", world_size=3) for rank in range(3)]
     for trainer in ranks[:2]:
         store.ingest(trainer.batch(trainer.updates(600, sampled=range(0, 600, 10))))
+    # A process's first header may precede its sharded parameters.
+    early = msgspec.structs.replace(ranks[2].stream, layout="replicated")
+    store.ingest(ranks[2].batch(headers=(ranks[2].attempt, early)))
+    with Verification.begin(settings) as verification:
+        assert verification.run(run_id) == []
     for records in ([], ranks[2].updates(300), ranks[2].updates(300, sampled=range(0, 300, 10))):
         store.ingest(ranks[2].batch(records))
         with Verification.begin(settings) as verification:

@@ -203,9 +203,8 @@ class _Comparison:
         """Compare pages of a level with the cells or rows ``below``, and return the best cells of that level."""
         pyramid, start = self.series.pyramid, self.series.whole_from
         held, span = self._pages(level, buckets), BITS * (level + 1)
-        if (
-            level < pyramid.lowest
-        ):  # without rows, nothing tells which of these pages there should be
+        if level < pyramid.lowest:
+            # Without rows, nothing tells which of these pages there should be.
             held = {at: page for at, page in held.items() if at << span >= start}
         made = pyramid.roll(below, level)
         kept = joined([made[:0], *(page for page in held.values() if page is not None)])

@@ -138,8 +138,10 @@ def _check(state: RunState, batch: wire.Batch, sender: Sender) -> None:
 def _regroup(connection: Connection, state: RunState, roster: Roster, *, wider: bool) -> None:
     """Rebuild the samples that have more parts since this batch. ``wider``: so has its start of the run."""
     everyone = scalers_of(connection, state.run_id) if wider else ()
-    for name in roster.regrouped.union(each.name for each in everyone if each.is_sharded):
-        samples.redo(connection, roster.scaler(name))
+    for name in roster.regrouped.union(each.name for each in everyone):
+        scaler = roster.scaler(name)
+        if scaler.is_sharded:
+            samples.redo(connection, scaler)
 
 
 def _store(

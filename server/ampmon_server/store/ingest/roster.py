@@ -126,7 +126,7 @@ class Roster:
         self._first, self._complete = remembered.first, remembered.complete
         self.tails = remembered.tails
         self.regrouped: set[str] = set()
-        """Scalers whose samples have more parts since this batch: a sharded rank is new, or a rank is now sharded."""
+        """Scalers whose samples have more parts since this batch if they are sharded: a rank is new, or now sharded."""
 
     def introduce(self, batch: wire.Batch, names: Iterable[str]) -> bool:
         """Load the streams in ``names``, and store the headers in the batch. Return whether one of them is new.
@@ -236,7 +236,7 @@ class Roster:
             nothing = (0, 0, None, None, None, 0, 0)
             rows.append((*made.key, rank, name, made.layout, *nothing))
         insert_rows(self._connection, streams, rows)
-        self.regrouped |= {name for name in new if layouts[name] == "sharded"}
+        self.regrouped |= {name for name in new if name}
 
     def _describe(self, place: int, header: wire.StreamHeader) -> bool:
         """Apply a header to its stream. Return whether it must be stored.

@@ -149,10 +149,8 @@ def lock(connection: Connection, run_id: UUID) -> RunState | None:
     """Lock and return the row of a run until the transaction ends; None for an unknown run. Raises Damaged."""
     found = fetch(connection, _LOCKING, {"of": run_id.bytes})
     state = RunState(*found[0]) if found else None
-    if state is not None and state.deleted not in {
-        0,
-        1,
-    }:  # senders drop the records of deleted runs
+    # Senders drop the records of deleted runs, so the flag must be certain.
+    if state is not None and state.deleted not in {0, 1}:
         raise Damaged(f"run {run_id} is neither deleted nor not")
     return state
 
