@@ -379,7 +379,7 @@ def test_a_repair_keeps_cells_whose_rows_are_pruned(
 
 
 def _cells(store: Store) -> list[object]:
-    """All cells, except those of samples that pruning replaces with coarser ones."""
+    """The stored pages of all cells."""
     tables = ("rollups", "gradient_rollups", "parameter_rollups", "scalar_rollups")
     with engine.reading(store._engine) as connection:
         return [
