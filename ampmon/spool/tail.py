@@ -237,11 +237,12 @@ class SpoolTail:
 def _high(fd: int) -> int:
     """Give a file a descriptor that no file of the script gets, even after the script has closed all of them."""
     if sys.platform != "win32":
-        with contextlib.suppress(OSError):
-            least = min(_HIGH, os.sysconf("SC_OPEN_MAX") - _ROOM)
-            high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(fd, least))
-            os.close(fd)
-            return high
+        # The limit is -1 if there is none.
+        for least in (_HIGH, os.sysconf("SC_OPEN_MAX") - _ROOM):
+            with contextlib.suppress(OSError):
+                high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, least)
+                os.close(fd)
+                return high
     return fd
 
 

@@ -129,11 +129,14 @@ def test_a_removed_spool_that_cannot_be_recreated_yet(tmp_path: Path) -> None:
     attempt.spool.close()
 
 
-@pytest.fixture(params=[None, 200])
-def descriptors(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let the process have as many descriptors as now, or few."""
+@pytest.fixture(params=["some", "few", "any"])
+def descriptors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the process have as many descriptors as now, or few, or say that it has no limit, as macOS may."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (request.param or limits[0], limits[1]))
+    if request.param == "few":
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, limits[1]))
+    elif request.param == "any":
+        monkeypatch.setattr(os, "sysconf", lambda _: -1)
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
@@ -151,7 +154,7 @@ def test_a_script_that_closes_all_descriptors_and_opens_its_own(tmp_path: Path) 
     ours = [*tail._retired, tail._file[0]]
     for fd in ours:
         os.close(fd)
-    own = [os.open(tmp_path / "own", os.O_CREAT | os.O_WRONLY | os.O_APPEND) for _ in ours]
+    own = [os.open(tmp_path / "own", os.O_CREAT | os.O_WRONLY | os.O_APPEND) for _ in range(9)]
     with pytest.raises(OSError, match="descriptor"):
         tail.write(b"refused")
     tail.write(b"kept")
