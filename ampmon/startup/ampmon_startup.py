@@ -133,8 +133,9 @@ def _patch_scaler(module: Any) -> None:
     @functools.wraps(setstate)
     def __setstate__(self: Any, *args: Any, **kwargs: Any) -> None:
         setstate(self, *args, **kwargs)
-        _restore(self)
         _attempt(_wait, self)
+        if hasattr(type(self), "_ampmon_waits_as"):
+            _restore(self)
 
     pairs: Any = ((__init__, init), (__setstate__, setstate))
     for wrapper, stock in pairs:
@@ -219,11 +220,16 @@ def passing_as(kind: Any) -> dict[str, Any]:
 
 
 def _reduced_as(kind: Any, scaler: Any, protocol: Any) -> Any:
+    import copyreg
+
     # A twin, since another thread may use the scaler meanwhile.
     twin = object.__new__(kind)
     for name, value in scaler.__dict__.copy().items():
         if not name.startswith("_ampmon_"):
             twin.__dict__[name] = value
+    for name in copyreg._slotnames(kind):  # type: ignore[attr-defined]
+        if hasattr(scaler, name):
+            object.__setattr__(twin, name, getattr(scaler, name))
     try:
         return kind.__reduce_ex__(twin, protocol)
     finally:

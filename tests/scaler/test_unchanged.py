@@ -186,8 +186,17 @@ print(json.dumps(registered))
 
 
 INTERFACE = """
-stock = {}
-for made in (GradScaler("cpu"), Own(1.0, "cpu")):
+class Slotted(GradScaler):
+    __slots__ = ("floor",)
+    def __getstate__(self):
+        return super().__getstate__(), self.floor
+    def __setstate__(self, state):
+        super().__setstate__(state[0])
+        self.floor = state[1]
+
+slotted, stock = Slotted("cpu"), {}
+slotted.floor = 2.0
+for made in (GradScaler("cpu"), Own(1.0, "cpu"), slotted):
     seen = stock[type(made).__name__] = []
     for kind in (type(made), *type(made).__mro__[-2:-1]):
         seen.append(str(inspect.getfullargspec(kind.__init__)))
@@ -199,6 +208,8 @@ for made in (GradScaler("cpu"), Own(1.0, "cpu")):
     seen += [str(made.__class__), pickle.dumps(made).hex()]
     made.scale(torch.ones(()))
     seen += [str(made.__class__), pickle.dumps(made).hex()]
+disabled = copy.copy(GradScaler("cpu", enabled=False))
+stock["disabled"] = str(vars(disabled))
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     GradScaler(); torch.cuda.amp.GradScaler(); Own(1.0)
