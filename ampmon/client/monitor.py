@@ -117,6 +117,7 @@ class Monitor(MonitorProperties):
     def failed(self, where: str, error: Exception) -> None:
         """Count an error of the monitor itself. Re-raise one that a signal handler raised."""
         signals.let_through(error)
+        self._connected = self._recorder  # an error of ours would come again
         if self._recorder is not None:
             self._recorder.failed(where, error)
 

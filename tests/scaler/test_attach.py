@@ -107,7 +107,7 @@ def test_names_come_from_living_models(data_directory: Path, way: str, place: st
     assert names == [*of_net, "parameter 4 [scalar]"]
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit")
 def test_a_scripted_model_beside_it_takes_no_names_away(data_directory: Path) -> None:
     """T10: parameters have their names if the process has a model of TorchScript too."""
     traced = torch.jit.trace(torch.nn.Linear(2, 2), torch.ones(1, 2))

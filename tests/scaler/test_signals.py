@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from torch.optim import SGD
 
 import ampmon
+from ampmon.client.recorder import Recorder
 from older_torch import named
 from recording import recording, recordings
 
@@ -216,6 +218,20 @@ def test_the_next_run_is_reported_to_although_a_signal_ended_its_first_scale(
     watched.finish()
     recorded = recordings(data_directory)[-1]
     assert recorded.header(recorded.updates[0].stream).enabled
+
+
+def test_a_next_run_that_refuses_the_header_is_tried_once(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unlike a handler's exception, an error as a scaler turns to a new run is counted once. Training goes on."""
+    watched = Watched()
+    ampmon.init()
+    monkeypatch.setattr(Recorder, "header", refusing := Mock(side_effect=ValueError))
+    for _ in range(3):
+        watched.backward()
+    refusing.assert_called_once()
+    watched.finish()
+    assert {each.stream for each in recordings(data_directory)[-1].updates} == {"scaler"}
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
