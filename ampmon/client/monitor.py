@@ -60,9 +60,6 @@ class Monitor(MonitorProperties):
     attributes. On CUDA the newest values may still be on their way. Reading never syncs.
     """
 
-    _connected: Recorder | None = None
-    """The run that `_connect` has finished with: a signal handler's exception may end it."""
-
     def __init__(
         self,
         scaler: Any,

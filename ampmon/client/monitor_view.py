@@ -85,6 +85,8 @@ class MonitorProperties(Reporting):
     _account: Account
     _budget: Budget
     _on_finding: Callable[[wire.Finding], object] | None
+    _connected: Recorder | None = None
+    """The run that `_connect` has finished with: a signal handler's exception may end it."""
     _listener: FindingListener | None = None
 
     def _listen(self, run: Recorder, stream: Stream) -> None:
