@@ -181,3 +181,10 @@ def test_a_range_is_exact_where_rounding_cannot_matter(scale: int) -> None:
     found, at = curve(Gradient(0, bins, 0.0, 1.0), None, FP16), LEVELS.index(scale)
     assert (found.underflow_low[at], found.underflow_high[at]) == (0.0, 0.0)
     assert found.subnormal_low[at] == found.subnormal_high[at] == (0.5 if scale < 0 else 0.0)
+
+
+def test_a_gradient_of_zeros_may_come_back_only_at_larger_scales() -> None:
+    """An all-zero gradient has nothing subnormal at its own or a smaller scale. At a larger one, all may be."""
+    found = curve(Gradient(0, np.zeros(BINS), 1.0, 0.0), None, FP16)
+    most = [found.subnormal_high[LEVELS.index(scale)] for scale in (-1, 0, 1)]
+    assert (found.subnormal_low, most) == ([0.0] * len(LEVELS), [0.0, 0.0, 1.0])

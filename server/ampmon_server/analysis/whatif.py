@@ -190,6 +190,8 @@ def coming_back(histogram: Floats, zeros: float, octaves: int) -> float:
 
     An octave holds as large a share of what was not flushed as the densest of the smallest ones that were seen.
     """
+    if octaves <= 0:
+        return 0.0
     seen = float(histogram.sum())
     dense = float(histogram[LOWEST : LOWEST + SMALLEST].max(initial=0.0))
-    return min(zeros, max(octaves, 0) * dense / seen) if seen else zeros
+    return min(zeros, octaves * dense / seen) if seen else zeros

@@ -208,10 +208,8 @@ class UnderflowShares:
             bits = level - round(float(self._levels[place]))
             n = float(samples[place])
             histogram, already = self._histogram[rows, place].sum(0) / n, float(zeros[place]) / n
-            found, within = (
-                elsewhere(histogram, np.ones(()), bits),
-                ranges(histogram, already, bits),
-            )
+            found = elsewhere(histogram, np.ones(()), bits)
+            within = ranges(histogram, already, bits)
             low, high = within["underflow"]
             middle = (found.flushed_least + found.flushed_most) / 2
             back = coming_back(histogram, already, bits)
