@@ -87,7 +87,7 @@ _KILLING: Mapping[str, Sequence[str]] = {
 """Causes of a dead scale, and where the skips of each begin."""
 
 OUTLIER = "loss_ratio"
-"""Evidence key of skips in a row: the loss divided by the usual loss, if it was an outlier."""
+"""Evidence key of skips: the loss divided by the usual loss, if it was an outlier at most of them."""
 SOON = 10
 """Updates within which the forward pass overflows once a smaller scale has let an outlier damage the weights."""
 
