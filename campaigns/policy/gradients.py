@@ -87,13 +87,14 @@ def pairs(
             yield low, here, high, there
 
 
-def trained(task: Task, updates: int) -> Callable[[float], Tensor | None]:
+def trained(task: Task, updates: int, seed: int = 0) -> Callable[[float], Tensor | None]:
     """Return a function of the scale: a task's next gradients, after ``updates``, of the parameters on fp16's grid."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
+    first = 100_000 * seed
     model = task.model()
     optimizer = task.optimizer(model)
     for update in range(updates):
-        _backward(task, model, 1000 + update, 256.0)
+        _backward(task, model, first + 1000 + update, 256.0)
         for each in model.parameters():
             if each.grad is not None:
                 each.grad /= 256.0
@@ -102,7 +103,7 @@ def trained(task: Task, updates: int) -> Callable[[float], Tensor | None]:
 
     def at(scale: float) -> Tensor | None:
         model.zero_grad()
-        _backward(task, model, 999, scale)
+        _backward(task, model, first + 999, scale)
         grads = [each.grad for each in model.parameters() if each.grad is not None]
         judged = [each.flatten() for each in grads if _on_grid(each)]
         return torch.cat(judged) if judged else None
