@@ -188,3 +188,13 @@ def test_a_gradient_of_zeros_may_come_back_only_at_larger_scales() -> None:
     found = curve(Gradient(0, np.zeros(BINS), 1.0, 0.0), None, FP16)
     most = [found.subnormal_high[LEVELS.index(scale)] for scale in (-1, 0, 1)]
     assert (found.subnormal_low, most) == ([0.0] * len(LEVELS), [0.0, 0.0, 1.0])
+
+
+def test_zeros_that_a_growth_brought_back_may_come_back_again() -> None:
+    """Zeros that fp16 is known to have flushed may be subnormal at a larger scale, also if no small value was seen."""
+    bins = np.zeros(BINS)
+    bins[-EXPONENT_MIN] = 0.9
+    gone = Flushed(0.05, 0.04, 0.06, 0.05, 0.05, 0.005, 1, 0.05)
+    found = curve(Gradient(0, bins, 0.1, 1.0), gone, FP16)
+    most = [found.subnormal_high[LEVELS.index(scale)] for scale in (-1, 0, 1)]
+    assert most == pytest.approx([0.0, 0.0, 0.06])

@@ -139,7 +139,8 @@ def _at(
     gradient: Gradient, gone: Flushed | None, into: FloatFormat, level: int
 ) -> dict[str, float]:
     bits = level - gradient.level
-    found = ranges(gradient.histogram, gradient.zeros, bits, into)
+    known = 0.0 if gone is None else gone.high
+    found = ranges(gradient.histogram, gradient.zeros, bits, into, known)
     already = _already(gone, bits - (into.exponent_min_subnormal - FP16.exponent_min_subnormal))
     bounds: dict[str, float] = {}
     for name, ends in found.items():
@@ -163,17 +164,18 @@ def _already(gone: Flushed | None, finer: int) -> tuple[float, float]:
 
 
 def ranges(
-    histogram: Floats, zeros: float, bits: int, into: FloatFormat = FP16
+    histogram: Floats, zeros: float, bits: int, into: FloatFormat = FP16, known: float = 0.0
 ) -> dict[Share, tuple[float, float]]:
     """Return the least and the most of each share at ``2^bits`` times the scale of these shares, by bin and of zeros.
 
-    At that scale itself they are exact, except within a bin. The zeros are in no share but those that come back.
+    At that scale itself they are exact, except within a bin. The zeros are in no share but those that come back,
+    of which ``known`` is what fp16 may have flushed by what changes of the scale showed.
     """
     zero, normal = AT_SMALLER if bits < 0 else AT_LARGER if bits > 0 else (0, 0)
     found = elsewhere(histogram, np.ones(()), bits, into, at_zero=zero, at_normal=normal)
     tie = FP16.exponent_min_subnormal - 1
     octaves = min(tie + bits, into.exponent_min_normal) - max(tie, into.exponent_min_subnormal - 1)
-    back = coming_back(histogram, zeros, octaves)
+    back = coming_back(histogram, zeros, octaves, known)
     ends: dict[Share, tuple[Floats, Floats]] = {
         "underflow": (found.flushed_least, found.flushed_most),
         "subnormal": (found.subnormal_least, found.subnormal_most + back),
@@ -185,8 +187,8 @@ def ranges(
     }
 
 
-def coming_back(histogram: Floats, zeros: float, octaves: int) -> float:
-    """Return the most of ``zeros`` that this many octaves below fp16's numbers may hold.
+def coming_back(histogram: Floats, zeros: float, octaves: int, known: float = 0.0) -> float:
+    """Return the most of ``zeros`` that this many octaves below fp16's numbers may hold: ``known`` of them, or more.
 
     An octave holds as large a share of what was not flushed as the densest of the smallest ones that were seen.
     """
@@ -194,4 +196,4 @@ def coming_back(histogram: Floats, zeros: float, octaves: int) -> float:
         return 0.0
     seen = float(histogram.sum())
     dense = float(histogram[LOWEST : LOWEST + SMALLEST].max(initial=0.0))
-    return min(zeros, octaves * dense / seen) if seen else zeros
+    return min(zeros, max(octaves * dense / seen, known)) if seen else zeros
