@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ampmon import wire
 from ampmon.wire.decoding import decode_batch
 from ampmon_server.exchange.exported import Exported, tables_of
-from ampmon_server.exchange.formats import TABLES
+from ampmon_server.exchange.formats import TABLES, Table
 from ampmon_server.exchange.logs import CannotImport
 from ampmon_server.store import Store
 from batches import Trainer, adversarial, statistics
@@ -241,6 +241,19 @@ VALUES = st.one_of(
     st.lists(st.integers(-1, 2), max_size=3),
     st.dictionaries(st.text(max_size=2), st.integers(), max_size=1),
 )
+
+
+@pytest.mark.parametrize("what", ["updates", "scalars"])
+def test_a_scaler_whose_name_cannot_be_printed_is_refused(
+    held: Held, written: Export, what: Table
+) -> None:
+    """The error names the file, before any batch."""
+    _, store = held
+    files = {each: written(store, each, "jsonl") for each in TABLES if each != "events"}
+    rows = [json.loads(line) for line in files[what].read_text().splitlines()]
+    rows[0]["scaler"] = "\x1f"
+    files[what].write_text("".join(f"{json.dumps(each)}\n" for each in rows))
+    assert str(files[what]) in str(imported([*files.values()]))
 
 
 @given(data=st.data())

@@ -17,7 +17,8 @@ from ampmon_server.exchange.logs import CannotImport
 SUFFIXES = frozenset({".parquet", ".arrow", ".jsonl"})
 _READ = 4096
 
-Scaler: TypeAlias = Annotated[wire.StreamName, msgspec.Meta(min_length=1)]
+StreamName: TypeAlias = Annotated[wire.StreamName, msgspec.Meta(pattern=wire.PRINTABLE)]
+Scaler: TypeAlias = Annotated[StreamName, msgspec.Meta(min_length=1)]
 Stream: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,18}\Z")]
 Paths: TypeAlias = Annotated[
     str, msgspec.Meta(pattern=r"\A((plain|unscaled|fused)(\+(plain|unscaled|fused))*)?\Z")
@@ -78,7 +79,7 @@ class ExportedEvent(msgspec.Struct, frozen=True, gc=False):
     kind: Annotated[str, msgspec.Meta(max_length=64, pattern=r"\A[a-z][a-z0-9_]*\Z")]
     stream: Stream
     rank: wire.Rank
-    scaler: wire.StreamName
+    scaler: StreamName
     attempt: wire.Count
     seq: wire.Count
     step: wire.Count | None
@@ -123,7 +124,7 @@ class ExportedScalar(msgspec.Struct, frozen=True, gc=False):
     name: wire.Name
     stream: Stream
     rank: wire.Rank
-    scaler: wire.StreamName
+    scaler: StreamName
     user_step: wire.Count | None
     value: float | None
     value_kind: wire.NonFinite | None
