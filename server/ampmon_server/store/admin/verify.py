@@ -215,5 +215,5 @@ def _of_no_stream(connection: Connection, run_id: bytes) -> list[_Stray]:
             remedy = DELETE if table in derived.SERIES else RESTORE
             what = f"{rows} rows belong to no stream"
             stray = Defect(f"{table.name}, stream {stream}", what, remedy)
-            found.append((stray, Removal(table, of)))
+            found.append((stray, Removal(table, of & (table.c.stream == stream))))
     return found
