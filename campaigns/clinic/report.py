@@ -131,7 +131,7 @@ def _sum(verdicts: Sequence[Verdict]) -> str:
         f"- Found: {_share([each.right for each in sick], 'faults')}\n"
         f"- False alarms: {_share([not each.right for each in healthy], 'healthy trainings')}\n"
         f"- Cured by the recommended code: {_share([each.cured for each in curable], 'faults that code can cure')}\n"
-        f"- Told what to look at: {_share([each.cured for each in others], 'other faults')}\n"
+        f"- Advised what to inspect: {_share([each.cured for each in others], 'other faults')}\n"
     )
 
 
