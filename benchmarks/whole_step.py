@@ -1,10 +1,10 @@
 """A whole training step with ampmon's default settings and with the stock scaler, in turns.
 
 All kinds train their own copy of the same model on the same batches from the same seed, so they do the same arithmetic
-and skip the same updates. A real server takes the records. On a CPU they take turns update by update. On a GPU they do
-so in blocks of updates, because times are valid only when the device is done. `ratio` is that of the total times.
-`median_ratio` is that of single turns and misses the cost of sampled updates. "stock again" shows the noise. `host_ms`
-is the time until an update is enqueued, and `overhead` is the value of `scaler.monitor`.
+and skip the same updates. A real server takes the records. They take turns in blocks of updates, because the monitor's
+budget is a share of the time between its updates, and the others train between blocks. `ratio` is that of the total
+times. `median_ratio` is that of single turns and misses the cost of rare samples. "stock again" shows the noise.
+`host_ms` is the time until an update is enqueued, and `overhead` is the value of `scaler.monitor`.
 """
 
 from __future__ import annotations
@@ -67,8 +67,7 @@ def demo(size: ModelSize = SMALL) -> Setting:
         partial(GPT, len(text.ALPHABET), size),
         partial(characters.batch, size.batch, size.context),
         kinds=(STOCK, MONITORED, AGAIN),
-        block=1,
-        limit_s=120.0,
+        limit_s=180.0,
     )
 
 
