@@ -4,7 +4,7 @@ Owns the passes in fp32, fp16 and bf16, their comparison and the verdict. Change
 """
 
 from ampmon.checking.cures import preflight
-from ampmon.checking.result import ModuleCheck, Preflight
+from ampmon.checking.result import Preflight
 
 
-__all__ = ["ModuleCheck", "Preflight", "preflight"]
+__all__ = ["Preflight", "preflight"]

@@ -5,10 +5,7 @@ from __future__ import annotations
 from ampmon.identity.attempt import LEFT_OUT, git_commit, new_attempt, owner, versions
 from ampmon.identity.ids import launched_run_id, rank_of_process, shared_run_id, uuid7
 from ampmon.identity.process import (
-    Fate,
     ProcessIdentity,
-    file_name,
-    place,
     process_alive,
     this_process,
 )
@@ -16,14 +13,11 @@ from ampmon.identity.process import (
 
 __all__ = [
     "LEFT_OUT",
-    "Fate",
     "ProcessIdentity",
-    "file_name",
     "git_commit",
     "launched_run_id",
     "new_attempt",
     "owner",
-    "place",
     "process_alive",
     "rank_of_process",
     "shared_run_id",

@@ -34,12 +34,7 @@ SMALL_CLASSES = ("zero", "below_grid", "subnormal")
 SMALL = len(SMALL_CLASSES)
 
 
-def bin_of(exponent: int) -> int:
-    """Return the bin of magnitudes in ``[2^exponent, 2^(exponent+1))``."""
-    return min(max(exponent - EXPONENT_MIN, 0), BINS - 1)
-
-
-SUBNORMAL_BINS = bin_of(FP16.exponent_min_normal)
+SUBNORMAL_BINS = FP16.exponent_min_normal - EXPONENT_MIN
 """Number of first bins with elements that fp16 does not hold in full: they are below its least normal number."""
 
 
@@ -267,16 +262,15 @@ def _arrays(
     return np.frombuffer(b"".join(records), dtype).reshape(len(records), *shape)
 
 
-def classify(histogram: Ints, zeros: Ints, not_finite: Ints, into: FloatFormat = FP16) -> Classes:
+def classify(histogram: Ints, zeros: Ints, not_finite: Ints) -> Classes:
     """Return the classes of elements counted by histograms [..., 64]. ``zeros`` and ``not_finite`` are [...]."""
-    grid = bin_of(into.exponent_min_subnormal)
-    normal = bin_of(into.exponent_min_normal)
+    grid = FP16.exponent_min_subnormal - EXPONENT_MIN
     return Classes(
         not_finite=not_finite,
         zero=zeros,
         below_grid=histogram[..., :grid].sum(-1),
-        subnormal=histogram[..., grid:normal].sum(-1),
-        normal=histogram[..., normal:].sum(-1),
+        subnormal=histogram[..., grid:SUBNORMAL_BINS].sum(-1),
+        normal=histogram[..., SUBNORMAL_BINS:].sum(-1),
     )
 
 

@@ -11,8 +11,8 @@ from ampmon.spool.layout import (
     segments,
     spools,
 )
-from ampmon.spool.reader import Chunk, SpoolEntry, SpoolReader
-from ampmon.spool.state import Answers, AnswersReader, Cursor, Destination, is_closed, requested
+from ampmon.spool.reader import Chunk, SpoolReader
+from ampmon.spool.state import Answers, AnswersReader, Cursor, Destination, requested
 from ampmon.spool.writer import SpoolWriter
 
 
@@ -23,14 +23,12 @@ __all__ = [
     "Cursor",
     "Destination",
     "Position",
-    "SpoolEntry",
     "SpoolReader",
     "SpoolWriter",
     "attempt_directory",
     "bytes_behind",
     "claim",
     "claimant_of",
-    "is_closed",
     "requested",
     "segments",
     "spools",

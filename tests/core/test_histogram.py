@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as numpy_strategies
 
-from ampmon.numerics.formats import BF16, E5M2
 from ampmon.numerics.histogram import (
     BINS,
+    EXPONENT_MIN,
     Statistics,
-    bin_of,
     classify,
     gradient_norm,
     headroom_bits,
@@ -46,18 +45,18 @@ def test_the_shifted_histogram_predicts_a_real_cast(bits: int) -> None:
     exponents = torch.frexp(values)[1].numpy() - 1
     histogram = np.bincount(np.clip(exponents + 40, 0, BINS - 1), minlength=BINS)
     cast = ((values.double() * 2.0**bits).half() == 0).double().mean().item()
-    predicted = shift(histogram, bits)[: bin_of(-25)].sum() / len(values)
+    predicted = shift(histogram, bits)[: -25 - EXPONENT_MIN].sum() / len(values)
     assert predicted == pytest.approx(cast, abs=1e-6)
 
 
-def test_classes_follow_the_format() -> None:
-    """The same histogram is subnormal in fp16, normal in bf16 and below E5M2's grid."""
+def test_classes_begin_at_the_smallest_numbers_of_fp16() -> None:
+    """Magnitudes from fp16's least number on are subnormal, and from its least normal number on normal."""
+    smallest, normal = (torch.finfo(torch.float16).smallest_normal * share for share in (2**-10, 1))
     histogram = np.zeros(BINS, np.int64)
-    histogram[bin_of(-20)] = 7
-    none = np.int64(0)
-    assert classify(histogram, none, none).subnormal == 7
-    assert classify(histogram, none, none, BF16).normal == 7
-    assert classify(histogram, none, none, E5M2).below_grid == 7
+    for value, count in ((smallest / 2, 1), (smallest, 2), (normal / 2, 4), (normal, 8)):
+        histogram[round(math.log2(value)) - EXPONENT_MIN] = count
+    found = classify(histogram, np.int64(0), np.int64(0))
+    assert (found.below_grid, found.subnormal, found.normal) == (1, 6, 8)
 
 
 def test_the_norm_is_that_of_unscaled_gradients() -> None:
@@ -84,8 +83,8 @@ def test_what_is_known_of_some_runs_is_not_known_of_the_sum() -> None:
     for part, zeros, subnormal in ((sampled, 2, 3), (whole, 5, 0)):
         part.looked[:] = 4 * RUN
         part.zeros[:] = zeros
-        part.histogram[:, bin_of(-20)] = subnormal
-        part.histogram[:, bin_of(0)] = 4 * RUN - zeros - subnormal
+        part.histogram[:, -20 - EXPONENT_MIN] = subnormal
+        part.histogram[:, -EXPONENT_MIN] = 4 * RUN - zeros - subnormal
     sampled.run_squares[:] = 2, 0, 9
     added = Statistics.from_wire(Statistics.added([sampled, whole]).to_wire())
     assert added.run_squares.tolist() == [[0, 0, 9]]

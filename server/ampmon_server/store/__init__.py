@@ -28,10 +28,9 @@ from ampmon_server.store.reading.alarms import RunAlerts
 from ampmon_server.store.runs.listing import Sort, Wanted
 from ampmon_server.store.runs.runs import Belonging, Edit, Status, Summary
 from ampmon_server.store.samples.parameter_packing import ParameterPart
-from ampmon_server.store.samples.parameter_rollups import ParameterSeries
 from ampmon_server.store.samples.parameters import SORTS as PARAMETER_SORTS
 from ampmon_server.store.samples.parameters import ParameterQuery as ParameterPage
-from ampmon_server.store.store import ScalerSeries, Store
+from ampmon_server.store.store import Store
 from ampmon_server.store.streams.state import Advance
 
 
@@ -57,13 +56,11 @@ __all__ = [
     "Outcome",
     "ParameterPage",
     "ParameterPart",
-    "ParameterSeries",
     "PruneSize",
     "PruneTask",
     "Pruning",
     "Receipt",
     "RunAlerts",
-    "ScalerSeries",
     "Sender",
     "Sort",
     "Status",
