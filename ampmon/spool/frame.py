@@ -96,9 +96,7 @@ def _next_frame(buffer: bytes, start: int, salt: int, offset: int) -> int | None
 def _frame_at(buffer: bytes, at: int, salt: int, offset: int) -> Frame | None:
     if len(buffer) - at < HEAD_BYTES:
         return None
-    magic, version, kind, key_length, length = _PREFIX.unpack_from(buffer, at)
-    if magic != MAGIC:
-        return None
+    _, version, kind, key_length, length = _PREFIX.unpack_from(buffer, at)
     body = at + HEAD_BYTES
     payload_at = body + key_length
     end = payload_at + length

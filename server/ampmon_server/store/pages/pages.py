@@ -8,7 +8,7 @@ Cells are built only from earlier pages (`store.updates.updates`, `store.updates
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import Connection, Select, Table, bindparam, select
 
-from ampmon_server.model.aggregates.merging import starts_of
+from ampmon_server.model.aggregates.merging import joined, starts_of
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.engine.rows import Key, bound, fetch, insert_rows, key_is
@@ -66,20 +66,12 @@ def unpack(data: bytes, dtype: np.dtype[Any]) -> Rows:
     return np.ascontiguousarray(differences.cumsum(axis=1).T).view(dtype)[:, 0]
 
 
-def joined(parts: Sequence[Rows], dtype: np.dtype[Any]) -> Rows:
-    """Concatenate rows. `np.concatenate` on structured arrays would compare their dtypes field by field."""
-    if len(parts) == 1:
-        return parts[0]
-    words = [np.zeros(0, "<i8"), *(part.view("<i8") for part in parts)]
-    return np.concatenate(words).view(dtype)
-
-
 def merged(held: Rows, new: Rows, *, replace: bool = False) -> Rows:
     """Merge rows in order of step and attempt, as a copy.
 
     Of several rows with the same step and attempt the first stays, ``held`` before ``new``; with ``replace``, the last.
     """
-    both = joined([held, new], held.dtype)
+    both = joined([held, new])
     if _rises(both):
         return both
     # Reversed, the last of equal rows comes first, and the first one is kept below.
@@ -187,7 +179,7 @@ class PagedSeries:
     def pages(self, connection: Connection, key: Key, first: int, last: int) -> Rows:
         """All rows of the pages that overlap these steps. Raises Damaged."""
         found = self._found(connection, key, first, last)
-        return joined([self.opened(*page) for page in found], self.dtype)
+        return joined([np.zeros(0, self.dtype), *(self.opened(*page) for page in found)])
 
     def opened(self, number: int, data: bytes) -> Rows:
         """Unpack a page. Raises Damaged, also if its steps do not match its number."""

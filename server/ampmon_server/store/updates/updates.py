@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, bindparam, select
 
-from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.model.aggregates.updates import LAYOUT, ROWS, Rows, of_rows
 from ampmon_server.model.aggregates.updates import empty as no_cells
 from ampmon_server.model.series import Ints
 from ampmon_server.store.engine.numbers import INTEGER_MAX, split
 from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.pages import ranges
-from ampmon_server.store.pages.pages import PAGE_BITS, PagedSeries, joined, last_of_each_step
+from ampmon_server.store.pages.pages import PAGE_BITS, PagedSeries, last_of_each_step
 from ampmon_server.store.pages.pyramid import Pyramid
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.schema.tables import rollups, skips, streams, update_pages
@@ -84,7 +84,7 @@ def read_rows(
             break
         parts.append(_read(connection, scaler, first, min(start, stop) - 1)[:limit])
         limit -= len(parts[-1])
-    return joined(parts or [empty()], ROWS)
+    return joined(parts or [empty()])
 
 
 def next_step(connection: Connection, scaler: Scaler, step: int) -> int | None:
@@ -126,8 +126,8 @@ def _with(connection: Connection, source: StreamSource, rows: Rows, within: rang
     if len(gaps) > GAPS_MAX:
         gaps = [within]
     found = [_of_source(connection, source, *gap) for gap in gaps if source.meets(*gap)]
-    others = joined(found or [empty()], ROWS)
-    both = joined([rows, others[~np.isin(others["step"], rows["step"])]], ROWS)
+    others = joined(found or [empty()])
+    both = joined([rows, others[~np.isin(others["step"], rows["step"])]])
     return both[np.argsort(both["step"], kind="stable")]
 
 
@@ -138,7 +138,7 @@ def read_at(connection: Connection, source: StreamSource, steps: Ints) -> Cells:
         _of_source(connection, source, low << PAGE_BITS, (high + 1 << PAGE_BITS) - 1)
         for low, high in within
     ]
-    rows = joined(found or [empty()], ROWS)
+    rows = joined(found or [empty()])
     return of_rows(rows[np.isin(rows["step"], steps)])
 
 
@@ -239,7 +239,7 @@ def series(connection: Connection, scaler: Scaler, known: Sequence[Rows] = ()) -
     def cells(first: int, last: int) -> Cells:
         if not known:
             return read_cells(connection, scaler, first, last)
-        rows = last_of_each_step(joined(known, ROWS))
+        rows = last_of_each_step(joined(known))
         start, stop = np.searchsorted(rows["step"], [first, last + 1])
         return of_rows(rows[start:stop])
 
