@@ -43,6 +43,8 @@ PATHS = (
     "/diagnosis",
 )
 URL = "http://127.0.0.1:8267"
+TEXTS = {"'{'": "json", "'7'": "kind of json", "CAST(x'ff' AS TEXT)": "utf-8"}
+"""Texts that cannot be read as the JSON that a column holds."""
 
 
 def trained(store: Store, run_id: UUID) -> None:
@@ -229,11 +231,12 @@ def test_what_nobody_foresaw_is_reported_and_pruning_goes_on(
     assert caplog.records[0].exc_info
 
 
-@pytest.mark.parametrize("text_", ["'{'", "CAST(x'ff' AS TEXT)"], ids=["json", "utf-8"])
+@pytest.mark.parametrize("text_", TEXTS, ids=TEXTS.values())
 @pytest.mark.parametrize(
     ("place", "paths"),
     [
         ("attempts.versions", ("", "/diagnosis")),
+        ("attempts.config", ("", "/diagnosis")),
         ("headers.settings", ("", "/diagnosis")),
         ("events.detail", ("/events", "/diagnosis")),
         ("skips.culprits", ("/skips", "/diagnosis")),
@@ -311,7 +314,7 @@ def test_a_damaged_run_hides_no_other_in_the_list(store: Store, place: str, valu
     assert losses == ({BEFORE} if table in {"scalar_pages", "streams"} else {HIT, BEFORE})
 
 
-@pytest.mark.parametrize("text_", ["'{'", "CAST(x'ff' AS TEXT)"], ids=["json", "utf-8"])
+@pytest.mark.parametrize("text_", TEXTS, ids=TEXTS.values())
 @pytest.mark.parametrize(
     "place", ["runs.tags", "runs.name", "runs.project", "runs.state", "streams.scaler"]
 )

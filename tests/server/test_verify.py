@@ -257,6 +257,10 @@ DAMAGE = {
         "its summary (value_max) differs from its rows",
     ),
     "JSON": ("UPDATE runs SET tags = '{'", "runs.tags: 1 text cannot be read as JSON"),
+    "JSON of another kind": (
+        "UPDATE attempts SET config = '[]'",
+        "attempts.config: 3 texts cannot be read as JSON",
+    ),
     "a text that is not UTF-8": (
         "UPDATE attempts SET config = CAST(x'ff' AS TEXT)",
         "Stored text is damaged (column 'config' is not UTF-8); ",

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
-import orjson
 from sqlalchemy import Connection, Row, Table, select, tuple_, update
 
 from ampmon_server.model.aggregates.updates import Counts, count
@@ -294,31 +294,32 @@ def _stream_totals(
 # -- texts -------------------------------------------------------------------------------------------------------------
 
 
-_JSON: dict[Table, tuple[str, ...]] = {
-    runs: ("tags", "findings"),
-    attempts: ("versions", "config"),
-    headers: ("settings",),
-    skips: ("culprits",),
-    events: ("detail",),
-    alerts: ("found",),
+_OBJECT, _LIST = dict[str, Any], list[Any]
+_JSON: dict[Table, dict[str, Any]] = {
+    runs: {"tags": list[str], "findings": _LIST},
+    attempts: {"versions": _OBJECT, "config": _OBJECT},
+    headers: {"settings": _OBJECT},
+    skips: {"culprits": _LIST},
+    events: {"detail": _OBJECT},
+    alerts: {"found": _OBJECT},
 }
 
 
 def of_texts(connection: Connection, run: Row[Any]) -> Iterator[Defect]:
-    """Yield columns with JSON that cannot be read."""
-    for table, names in _JSON.items():
+    """Yield columns with JSON that cannot be read, or is of another kind."""
+    for table, kinds in _JSON.items():
         rows = [run] if table is runs else _in_order(connection, table, run.run_id, AT_ONCE)
-        wrong = Counter(name for row in rows for name in names if not _is_json(getattr(row, name)))
+        wrong = Counter(each for row in rows for each in kinds if not _fits(row, each, kinds))
         for name, number in sorted(wrong.items()):
             yield Defect(
                 f"{table.name}.{name}", f"{plural(number, 'text')} cannot be read as JSON", RESTORE
             )
 
 
-def _is_json(stored: str | None) -> bool:
+def _fits(row: Row[Any], name: str, kinds: dict[str, Any]) -> bool:
     try:
-        orjson.loads(stored or "null")
-    except orjson.JSONDecodeError:
+        msgspec.json.decode(getattr(row, name) or "null", type=kinds[name] | None)
+    except msgspec.DecodeError:
         return False
     return True
 

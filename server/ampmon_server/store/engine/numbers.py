@@ -14,6 +14,10 @@ import orjson
 KINDS = (None, "nan", "inf", "-inf")
 """The kinds of a null number. The database stores the index, so append only."""
 
+decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+decode_texts = msgspec.json.Decoder(list[str]).decode
+"""Decode stored JSON. They raise DecodeError, also for JSON of another kind."""
+
 _VALUES = (None, math.nan, math.inf, -math.inf)
 INTEGER_MAX = 2**53 - 1
 # Clients choose how deep details nest, and orjson refuses more than 254 levels.

@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
-import orjson
 from sqlalchemy import Connection, select
 
 from ampmon_server.analysis.policy.history import UPDATES_MAX, History
@@ -20,6 +19,7 @@ from ampmon_server.model.series import GradientSeries, empty_gradients, join_sam
 from ampmon_server.store.alerts import alerts
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.engine.numbers import decode_object
 from ampmon_server.store.engine.rows import bound, fetch
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.runs import runs
@@ -187,7 +187,7 @@ def policy_of(connection: Connection, scaler: Scaler) -> ScalePolicy:
     of = bound((scaler.run_id, scaler.number))
     ((kind, device, layout, settings),) = fetch(connection, newest_header(*columns), of)
     return ScalePolicy(
-        scaler_type=kind, device=device, layout=layout, **_finite(orjson.loads(settings))
+        scaler_type=kind, device=device, layout=layout, **_finite(decode_object(settings))
     )
 
 
@@ -269,8 +269,7 @@ def _config(connection: Connection, run_id: bytes) -> dict[str, Any]:
         .limit(1)
     )
     stored = connection.scalar(newest)
-    config: dict[str, Any] = orjson.loads(stored) if stored is not None else {}
-    return config
+    return {} if stored is None else decode_object(stored)
 
 
 # -- replays -----------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from sqlalchemy import (
 
 from ampmon_server.store.engine.engine import WHERE, as_store_errors, now_us
 from ampmon_server.store.engine.errors import BadQuery, Unreadable
+from ampmon_server.store.engine.numbers import decode_texts
 from ampmon_server.store.engine.paging import Paged
 from ampmon_server.store.engine.rows import checked, sound
 from ampmon_server.store.runs.runs import Status, Summary, read_streams, summary
@@ -58,7 +59,6 @@ Sort = Literal[
 GROUPS_MAX = 1000
 """The most projects, and the most tags, offered as filters."""
 
-_tags_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 _ESCAPES, _APART = {r"\\": "\x01", r"\"": "\x02"}, "\x03"
 """Replacements for JSON escapes, and a separator. JSON escapes these characters, so they never occur in its text."""
@@ -194,7 +194,7 @@ def read_groups(
     tags: Counter[str] = Counter()
     for together, runs_with in tagged:
         with suppress(msgspec.DecodeError):
-            tags.update(dict.fromkeys(_tags_decoder.decode(together), runs_with))
+            tags.update(dict.fromkeys(decode_texts(together), runs_with))
     return Groups(dict(sorted(named.items())), dict(sorted(tags.items())[:GROUPS_MAX]))
 
 

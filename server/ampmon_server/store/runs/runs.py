@@ -14,7 +14,7 @@ from ampmon_server.model.words import scale_words
 from ampmon_server.store.alerts import mutes, outbox
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
-from ampmon_server.store.engine.numbers import KINDS
+from ampmon_server.store.engine.numbers import KINDS, decode_object, decode_texts
 from ampmon_server.store.engine.rows import fetch, named
 from ampmon_server.store.schema.tables import attempts, headers, runs, streams
 from ampmon_server.store.streams.state import Advance, find, move_on
@@ -157,7 +157,7 @@ def summary(row: Any, listed: list[dict[str, Any]], now: int) -> Summary:
     values = {name: getattr(row, name) for name in _AS_STORED}
     values.update(
         run_id=str(UUID(bytes=row.run_id)),
-        tags=orjson.loads(row.tags),
+        tags=decode_texts(row.tags),
         archived=bool(row.archived),
         status=status_of(row, now),
         elapsed=None if row.last_time is None else max(row.last_time - row.started, 0) / 1e6,
@@ -224,11 +224,11 @@ def identity(connection: Connection, run_id: UUID) -> Identity:
                 "enabled": bool(row.enabled),
                 "sample": row.sample,
                 "parameters": row.parameter_count,
-                **orjson.loads(row.settings),
+                **decode_object(row.settings),
             }
             for row in scalers
         ],
-        orjson.loads(lowest[-1].config) if lowest else {},
+        decode_object(lowest[-1].config) if lowest else {},
     )
 
 
@@ -251,7 +251,7 @@ def _start(row: Row[Any]) -> dict[str, Any]:
     return {name: getattr(row, name) for name in _OF_START} | {
         "attempt_id": str(UUID(bytes=row.attempt_id)),
         "origin_assumed": bool(row.origin_assumed),
-        "versions": orjson.loads(row.versions),
+        "versions": decode_object(row.versions),
         "rival": bool(row.rival),
     }
 

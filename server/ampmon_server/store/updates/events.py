@@ -11,13 +11,13 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeAlias
 from uuid import UUID
 
-import orjson
 from sqlalchemy import Connection, Row, Select, bindparam, func, select
 
 from ampmon.wire import COUNT_MAX
 from ampmon_server.model.case import RunEvent
 from ampmon_server.model.series import Forgotten, Resume
 from ampmon_server.store.engine import paging
+from ampmon_server.store.engine.numbers import decode_object
 from ampmon_server.store.engine.paging import Paged
 from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.schema.tables import attempts, events, runs, streams
@@ -79,7 +79,7 @@ def _happening(row: Row[Any]) -> RunEvent:
         row.attempt,
         row.seq,
         row.step,
-        orjson.loads(row.detail),
+        decode_object(row.detail),
     )
 
 
@@ -109,7 +109,7 @@ def loss_window(connection: Connection, run_id: bytes) -> LossWindow:
         .where(said.run_id == run_id, said.kind == SPOOL)
         .order_by(said.seq),
     )
-    last = {rank: orjson.loads(detail) for rank, detail in rows}
+    last = {rank: decode_object(detail) for rank, detail in rows}
     windows = [(None, None), *map(_window, last.values())]
     return max(windows, key=lambda each: -1 if each[0] is None else each[0])
 
@@ -153,7 +153,7 @@ def resumes(connection: Connection, scaler: Scaler) -> tuple[Resume, ...]:
     """The resumes of a scaler, each step once, in order; only the newest if there are more than `MOST`."""
     numbers = [source.number for source in scaler.sources]
     rows = fetch(connection, _NEWEST, {"of": scaler.run_id, "numbers": numbers})
-    found = {step: resume_of(step, time, orjson.loads(detail)) for step, time, detail in rows}
+    found = {step: resume_of(step, time, decode_object(detail)) for step, time, detail in rows}
     return tuple(found[step] for step in sorted(found))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-import orjson
+import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, Select, false, func, or_, select, tuple_
 
 from ampmon import wire
@@ -29,6 +29,7 @@ class Landmark:
     time: int
 
 
+_culprits_decoder = msgspec.json.Decoder(list[tuple[int, int | None, int | None]])
 _KEY = (skips.c.step, skips.c.stream, skips.c.attempt, skips.c.optimizer)
 
 
@@ -180,7 +181,7 @@ def _skip(
         scale_after_kind=KINDS[after_kind],
         culprits=[
             SkipCulprit(parameters[index].name, inf, nan)
-            for index, inf, nan in orjson.loads(row.culprits)[:culprits]
+            for index, inf, nan in _culprits_decoder.decode(row.culprits)[:culprits]
         ],
         culprit_order=row.culprit_order,
         culprit_parameters=row.culprit_parameters,
