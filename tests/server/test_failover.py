@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,8 +13,11 @@ import urllib3
 from sqlalchemy import make_url
 
 from ampmon import wire
+from ampmon_server.background.bus import Bus, BusListener
+from ampmon_server.background.follower import BusFollower
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, Verification
+from ampmon_server.store import Advance, Store, Verification
+from ampmon_server.store.alerts.alerts import Judgement
 from ampmon_server.store.engine import engine
 from batches import Trainer
 from postgres import DRIVER, SETTINGS, USER, Postgres, following, running
@@ -143,6 +147,44 @@ def test_servers_forget_commits_that_a_failover_lost(postgres: Postgres, tmp_pat
     for store in (one, other):
         store.close()
     postgres.drop(url)
+
+
+def test_a_run_that_a_failover_set_back_is_announced_and_judged(
+    postgres: Postgres, tmp_path: Path
+) -> None:
+    """Listeners hear of its next update, and a judgement of the updates that were lost is not stored."""
+    url = postgres.new_database()
+    store = Store.open(Settings(data_directory=tmp_path, database_url=url))
+    trainer, bus = Trainer(), Bus()
+    follower = BusFollower(bus, store)
+    store.ingest(trainer.batch(trainer.updates(5)))
+    store.close()  # its connections
+    behind = postgres.new_database(str(make_url(url).database))
+    for _ in range(5):
+        store.ingest(trainer.batch(trainer.updates(5)))
+    follower._deliver(since=0)
+    lost = Judgement("lost", None, [], store.case(trainer.run_id).version)
+    store.close()
+    postgres.drop(url)
+    names = (make_url(each).database for each in (behind, url))
+    postgres.execute("ALTER DATABASE {} RENAME TO {}".format(*names))
+
+    store.ingest(trainer.batch(trainer.updates(5)))
+    store.keep(trainer.run_id, lost)
+    loop = asyncio.new_event_loop()
+    listener = loop.run_until_complete(_listening(bus))
+    follower._deliver(since=0)
+    assert bus.since(1, listener) == (2, [Advance(trainer.run_id, 2, 34)])
+    assert store.run(trainer.run_id)[0].verdict is None
+    store.keep(trainer.run_id, Judgement("kept", None, [], store.case(trainer.run_id).version))
+    assert store.run(trainer.run_id)[0].verdict == "kept"
+    loop.close()
+    store.close()
+    postgres.drop(url)
+
+
+async def _listening(bus: Bus) -> BusListener:
+    return bus.listen()
 
 
 def test_a_connection_that_says_nothing_is_given_up(empty_database: str) -> None:

@@ -27,7 +27,7 @@ RUNS_KEPT_MAX = 16_384
 
 
 class Bus:
-    """Passes advances to the listeners in this process, each version of a run once.
+    """Passes advances to the listeners in this process, unless the newest of the run is the same.
 
     All listeners share one record of the newest advances, so delivery costs the same for any number of listeners.
     """
@@ -42,10 +42,10 @@ class Bus:
         self.closed = False
 
     def publish(self, advance: Advance) -> None:
-        """Notify all listeners, unless this version is already known. Does not wait for them. Thread-safe."""
+        """Notify all listeners, unless the run's last advance was the same. Does not wait for them. Thread-safe."""
         with self._lock:
-            _, newest = self._newest.get(advance.run_id, (0, None))
-            if newest is not None and newest.version >= advance.version:
+            # Not only higher versions: after a failover that lost commits, a run has a lower one.
+            if self._newest.get(advance.run_id, (0, None))[1] == advance:
                 return
             self._delivered += 1
             self._newest[advance.run_id] = self._delivered, advance

@@ -294,7 +294,8 @@ def keep(
     if held is None or judgement.attempts not in {None, held.attempts}:
         return Kept()
     judged = held.version if judgement.version is None else judgement.version
-    if judged < held.judged:
+    # A version beyond the run's is of commits that a failover lost.
+    if not held.judged <= judged <= held.version:
         return Kept()
     findings = orjson.dumps([msgspec.structs.asdict(each) for each in judgement.findings[:KEPT]])
     advanced = Advanced(False, held.firing, None)
