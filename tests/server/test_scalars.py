@@ -26,6 +26,7 @@ from ampmon_server.store.streams.scalers import sources
 from ampmon_server.store.updates import logged, scalars
 from ampmon_server.store.updates.scalars import SCALARS
 from batches import START, Trainer
+from statements import statements
 
 
 EVERYTHING = (0, 2**40)
@@ -186,6 +187,16 @@ def test_the_values_of_a_name_come_as_columns(client: TestClient, send) -> None:
     assert answer["next"] == 3
     assert client.get(f"{path}&start=3").json()["next"] is None
     assert client.get(f"{path}&start=9").json()["value"] == []
+
+
+def test_values_are_read_without_their_cells(store: Store) -> None:
+    """A name with values in the range is known to be logged, so its cells, which no export shows, are not read."""
+    trainer = Trainer()
+    store.ingest(trainer.batch([trainer.scalars({"loss": 1.0})]))
+    with statements(store._engine) as executed:
+        read = store.scalars(trainer.run_id, "loss", stream=0, start=0, stop=10, limit=10)
+    assert read.value == [1.0]
+    assert not [each for each in executed if "rollups" in each]
 
 
 def test_a_name_that_was_never_logged_is_not_found(client: TestClient, send) -> None:

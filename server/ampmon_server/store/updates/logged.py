@@ -114,9 +114,12 @@ def values(
     limit: int,
 ) -> Values:
     """At most ``limit`` values with ``start`` <= step < ``stop``. Raises NotFound for an unknown name."""
-    source, _ = _holder(connection, run_id, stream, name)
-    within = max(start, source.rows_from), stop - 1
-    rows = scalars.read_rows(connection, source, name, within, limit + 1)
+
+    def read(source: StreamSource) -> scalars.Rows:
+        within = max(start, source.rows_from), stop - 1
+        return scalars.read_rows(connection, source, name, within, limit + 1)
+
+    source, rows = _holder(connection, run_id, stream, name, read)
     pairs = [split_named(each) for each in rows["value"][:limit].tolist()]
     return Values(
         name=name,
@@ -141,7 +144,11 @@ def cells(
     columns: int = 1000,
 ) -> Cells:
     """The cells of a name from the lowest rank that has it. Raises NotFound for an unknown name."""
-    return _holder(connection, run_id, stream, name, stretch, columns)[1]
+
+    def read(source: StreamSource) -> Cells:
+        return scalars.series(connection, source, name).window(stretch, columns)
+
+    return _holder(connection, run_id, stream, name, read)[1]
 
 
 def _holder(
@@ -149,14 +156,12 @@ def _holder(
     run_id: UUID,
     stream: int | None,
     name: str,
-    stretch: Stretch = WHOLE,
-    columns: int = 0,
+    read: Callable[[StreamSource], Cells],
 ) -> tuple[StreamSource, Cells]:
-    """The first stream that has a value of a name that is not superseded, and its cells in a stretch."""
+    """The first stream that has a value of a name that is not superseded, and what ``read`` finds there."""
     for source in scalars.logging(connection, sources(connection, run_id.bytes, stream)):
-        series = scalars.series(connection, source, name)
-        found = series.window(stretch, columns)
-        if len(found) or len(series.window(WHOLE, columns=0)):
+        found = read(source)
+        if len(found) or len(scalars.series(connection, source, name).window(WHOLE, columns=0)):
             return source, found
     raise NotFound(f"Run {run_id} has no logged value {name!r}.")
 
