@@ -41,6 +41,14 @@ def test_a_column_has_its_mean_and_its_longest() -> None:
     )
 
 
+def test_the_axis_ends_above_the_longest_step() -> None:
+    """If a thousand updates share a column, the axis ends above the longest of them, not above their sum."""
+    figure = timing(_source([0.1, 0.3] * 100_000, [-1] * 200_000), View(width=200))
+    low, high = (10**end for end in figure["layout"]["yaxis"]["range"])
+    assert 0.1 < low < 0.2
+    assert 0.3 < high < 0.5
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [

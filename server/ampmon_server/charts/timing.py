@@ -104,9 +104,8 @@ def _where(cells: Cells) -> list[str]:
 def _time_axis(cells: Cells, domain: list[float]) -> dict[str, Any]:
     if not len(cells):
         return y_axis(type="log", domain=domain, range=[-3, 0])
-    low = math.log10(_mean(cells).min())
-    high = math.log10(max(cells["duration_max_ns"].max(), cells["duration_ns"].min()) / 1e9)
-    return log_axis(low, high, _seconds, at_most=4, domain=domain)
+    low, high = _mean(cells).min(), cells["duration_max_ns"].max() / 1e9
+    return log_axis(math.log10(low), math.log10(high), _seconds, at_most=4, domain=domain)
 
 
 def _memory_axis(cells: Cells) -> dict[str, Any]:
