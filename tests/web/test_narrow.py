@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from playwright.sync_api import expect
+
 from posted import PostedRun
 from web.layout import faults
 from web.reader import Reader
@@ -48,6 +50,21 @@ def test_the_table_of_parameters_fits_a_tablet_and_a_phone(reader: Reader) -> No
     reader.size(390)
     cells = "[...document.querySelectorAll('[data-ledger=parameters] td')]"
     assert len(reader.ask(f"[...new Set({cells}.slice(1).map(cell => cell.offsetHeight))]")) == 1
+
+
+def test_a_long_title_begins_beside_its_button(reader: Reader) -> None:
+    """On a phone, a chart's title of two lines begins beside its (i)."""
+    run = PostedRun(reader.server)
+    run.updates(3)
+    reader.size(390)
+    reader.arrive(run)
+    reader.tab("whatif")
+    header = reader.figure("simulated").locator("header")
+    expect(header.locator("h2")).to_have_text("Simulator: loss scale under another policy")
+    title, button = header.evaluate("""header => ["h2", ".about"].map(
+        each => header.querySelector(each).getBoundingClientRect().toJSON())""")
+    assert title["height"] > 40
+    assert abs(button["y"] - title["y"]) < 10
 
 
 def test_the_outline_of_a_focused_run_is_whole(reader: Reader) -> None:
