@@ -99,3 +99,13 @@ def test_runs_that_are_all_gone_are_said_to_be(reader: Reader) -> None:
     reader.server.request("DELETE", f"/api/v1{known.path}")
     none = "3 runs not found: deleted, or never reported to this server."
     reader.wait("that none is left", lambda: reader.text(".notices") == none)
+
+
+def test_a_run_outside_git_has_a_dash_for_its_commit(reader: Reader) -> None:
+    """A fact that is an empty text is shown as a dash, like one that is not known."""
+    runs = [PostedRun(reader.server, "of a commit", git_commit=commit) for commit in ("6f1c", "")]
+    reader.open(f"#/compare?runs={','.join(str(run.run_id) for run in runs)}")
+    row = reader.page.locator(
+        ".marked tr", has=reader.page.get_by_role("rowheader", name="git_commit")
+    )
+    expect(row.locator("td")).to_have_text(["6f1c", "–"])

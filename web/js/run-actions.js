@@ -31,7 +31,7 @@ function remove(runs, onAnswer) {
   const words = html`
     <ul>${named}</ul>
     <p ?hidden=${more === 0}>and ${plural(more, "other")}.</p>
-    <p>This cannot be undone. The server discards records of this run that still arrive.</p>
+    <p>This cannot be undone. The server discards records that still arrive.</p>
   `;
   ask(`Delete ${plural(runs.length, "run")}?`, words, "Delete", () => onAnswer((run) => send("DELETE", pathOf(run.run_id))));
 }
