@@ -388,7 +388,7 @@ def test_missing_data_is_said(reader: Reader) -> None:
 def test_a_chart_without_data_says_why(reader: Reader) -> None:
     """Before the first update, before the first sample, and in an empty range, a chart says why it is empty.
 
-    The values of the range before are not shown any more.
+    The values of the range before are not shown any more. Before the first update, a chart has no room below its reason.
 
     Without samples there is no slider, activations say how to record them, and the first logged value brings its chart.
     """
@@ -397,6 +397,7 @@ def test_a_chart_without_data_says_why(reader: Reader) -> None:
     reader.wait(
         "the reason", lambda: "No steps recorded" in reader.text("[data-figure=scale] .empty")
     )
+    assert reader.figure("scale").evaluate("chart => chart.offsetHeight") < 80
     run.updates(3, sampled=False)
     reader.wait("the chart", reader.points)
     reader.wait(
