@@ -31,6 +31,12 @@ def test_a_sample_that_overflowed_has_a_cross_and_no_norm() -> None:
     assert "2 of them not finite" in figure["layout"]["meta"]["caption"]
 
 
+def test_a_single_sample_has_no_range() -> None:
+    """The caption of one sample gives its norm once."""
+    figure = norm(_source([16.0], [1.0]), View())
+    assert figure["layout"]["meta"]["caption"] == "4 in 1 sample."
+
+
 def test_samples_that_are_held_together_lie_between_the_scales_beside_them() -> None:
     """A merged cell has the norm at the geometric mean of its scales, with bounds at the smallest and largest scale."""
     source = _source([16.0, 16.0 * 16], [1.0, 4.0])

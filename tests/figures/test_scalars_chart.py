@@ -42,6 +42,22 @@ def test_what_is_not_finite_breaks_the_line_and_is_marked() -> None:
     assert "1 NaN, 1 inf, 1 −inf" in figure["layout"]["meta"]["caption"]
 
 
+def test_an_axis_without_a_number_has_no_labels() -> None:
+    """If no value is finite, the crosses stand at no number."""
+    lost, held = (
+        scalars(source({"loss": np.array([np.nan, last])}), View())["layout"]["yaxis"]
+        for last in (np.nan, 1.0)
+    )
+    assert lost["showticklabels"] is False
+    assert "showticklabels" not in held
+
+
+def test_a_value_that_never_changes_has_no_range() -> None:
+    """The caption of equal values gives the value once."""
+    caption = scalars(source({"lr": np.full(9, 0.5)}), View())["layout"]["meta"]["caption"]
+    assert caption == "lr: 9 values, 0.5."
+
+
 def test_each_name_has_a_panel_of_its_own() -> None:
     """Each name has its own panel, in order, and the x axis is below the last."""
     figure = scalars(source({"loss": np.ones(9), "lr": np.full(9, 1e-3)}), View())

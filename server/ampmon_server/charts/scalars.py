@@ -160,7 +160,8 @@ def _axis(cells: Cells, place: int, panels: int, view: View) -> dict[str, Any]:
 def reaching(values: Floats, view: View) -> dict[str, Any]:
     """Return the keys of an axis that shows all finite ``values`` [n]; a log axis shows those above 0."""
     held = values[np.isfinite(values)]
-    axis: dict[str, Any] = {}
+    # Without a finite value, Plotly would label an axis around 0.
+    axis: dict[str, Any] = {} if len(held) else {"showticklabels": False}
     if view.y == "log" and (held > 0).any():
         axis["type"] = "log"
         held = np.log10(held[held > 0])
@@ -216,11 +217,10 @@ def _caption(drawn: Mapping[str, Cells], source: Source, view: View) -> str:
         if lost == cell["n"][0]:
             said.append(f"{name}: {values}, none of them finite ({_lost(cell[0])}).")
             continue
-        low, high, average = cell["value_min"][0], cell["value_max"][0], mean(cell)[0]
+        low, high = cell["value_min"][0], cell["value_max"][0]
+        to = f" to {digits_of(high)}, on average {digits_of(mean(cell)[0])}" if high > low else ""
         odd = f"; {_lost(cell[0])}" if lost else ""
-        said.append(
-            f"{name}: {values}, {digits_of(low)} to {digits_of(high)}, on average {digits_of(average)}{odd}."
-        )
+        said.append(f"{name}: {values}, {digits_of(low)}{to}{odd}.")
         if view.y == "log" and low <= 0:
             said.append("Its log axis shows only values above 0.")
     others = [name for name in drawn if name in source.others and view.x != "time"]
