@@ -388,7 +388,7 @@ def test_missing_data_is_said(reader: Reader) -> None:
 def test_a_chart_without_data_says_why(reader: Reader) -> None:
     """Before the first update, before the first sample, and in an empty range, a chart says why it is empty.
 
-    The values of the range before are not shown any more. Before the first update, a chart has no room below its reason.
+    The values of the range before are not shown. Before the first update, a chart has only the room of its reason.
 
     Without samples there is no slider, activations say how to record them, and the first logged value brings its chart.
     """
