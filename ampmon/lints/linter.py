@@ -17,7 +17,6 @@ import torch
 from ampmon import wire
 from ampmon.lints.losses import Losses, computes_in, scaled_before
 from ampmon.lints.optimizers import (
-    FROZEN_AFTER,
     WAITING,
     Beginning,
     Rates,
@@ -78,8 +77,6 @@ class _SeenOptimizer:
     rates: Rates = field(default_factory=Rates)
     named: bool = False
     """Whether its parameters have names, as from its first unscaling on, and were checked for fp16."""
-    weighed: bool = False
-    """Whether a frozen learning rate was checked for."""
 
 
 class Linter:
@@ -198,11 +195,6 @@ class Linter:
                 self._step_early(optimizer, path)
             elif seen.rates.differ(optimizer):
                 self._moved = True
-            elif seen.rates.steps >= FROZEN_AFTER and not seen.weighed:
-                seen.weighed = True
-                if seen.rates.frozen(optimizer):
-                    name = self._names.name(optimizer)
-                    self._reporter.say("scheduler_frozen", optimizer=name, updates=FROZEN_AFTER)
         except Exception as error:
             self.give_up(error)
 

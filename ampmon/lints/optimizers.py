@@ -52,7 +52,6 @@ def begins_with_leftovers(optimizer: torch.optim.Optimizer) -> bool:
     return bool(groups) and not any(state.get("momentum_buffer") is not None for state in states)
 
 
-FROZEN_AFTER = 1000
 AHEAD = 8
 """Rate changes after a skip that are reported. A calibration or an epoch's end causes fewer."""
 
@@ -60,11 +59,10 @@ AHEAD = 8
 class Rates:
     """The learning rate of an optimizer's first group, checked at each step. Reads no tensor's value."""
 
-    __slots__ = ("_last", "_moves", "steps")
+    __slots__ = ("_last", "steps")
 
     def __init__(self) -> None:
         self._last: Any = None
-        self._moves = 0
         self.steps = 0
 
     def differ(self, optimizer: torch.optim.Optimizer) -> bool:
@@ -77,12 +75,7 @@ class Rates:
         if rate == self._last:
             return False
         self._last = rate
-        self._moves += 1
         return self.steps > 1
-
-    def frozen(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether a scheduler holds the optimizer but has never changed its rate."""
-        return self._moves == 1 and bool(getattr(optimizer.step, "_wrapped_by_lr_sched", False))
 
 
 class Schedule:

@@ -172,13 +172,6 @@ LINTS: dict[str, Lint] = {
         "warm-up or decay ends too early.",
         _SCHEDULED,
     ),
-    "scheduler_frozen": Lint(
-        "notice",
-        "{optimizer} has a scheduler, but its learning rate has not changed in {updates} updates",
-        "If the scheduler steps once an epoch, ignore this. Otherwise its `step()` is never called: call it after "
-        "each update.",
-        _SCHEDULED,
-    ),
     "no_update": Lint(
         "critical",
         "`update()` is not called",

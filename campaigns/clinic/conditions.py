@@ -397,11 +397,6 @@ SICK: Sequence[Condition] = (
         (sick_code.ScheduledOnSkips,),
         lambda c: {"init_scale": _two(c, 30, 36)},
     ),
-    Condition(
-        ("scheduler_frozen",),
-        (sick_code.ScheduledNever,),
-        lambda _: {"updates": 1050, "batch": 8, "model": "mlp", "accumulate": 1},
-    ),
     Condition(("fp16_parameters",), (sick_code.HalfParameters,), lambda _: {"model": "mlp"}),
     Condition(("no_update",), (sick_code.NeverUpdated,)),
     Condition(("crashed",), (sick_runs.Killed,), ends="killed", incurable=True),

@@ -381,13 +381,6 @@ CODE = (
         rules=("scheduler_on_skip", "scheduler_ahead"),
     ),
     Patient(
-        name="scheduler frozen",
-        about="made, and never stepped",
-        attempts=(sick_code.ScheduledNever,),
-        plan=Plan(updates=1100, batch=4),
-        rules=("scheduler_frozen",),
-    ),
-    Patient(
         name="loss not scaled",
         about="scale() is called, and the loss itself passed backward",
         attempts=(sick_code.Unscaled,),

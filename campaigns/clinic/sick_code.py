@@ -152,13 +152,6 @@ class ScheduledOnSkips(Scheduled):
         self.scheduler.step()
 
 
-class ScheduledNever(Scheduled):
-    """Creates a scheduler and never steps it."""
-
-    def schedule(self, *, skipped: bool) -> None:
-        pass
-
-
 class Unscaled(Training):
     """Runs backward on the loss itself, and drops the scaled one."""
 
