@@ -108,7 +108,7 @@ class Linter:
         self._moved = False
         self._idle = self._loaded = self._strayed = False
         """Whether no loss was scaled since the scaler was made or loaded; whether it was loaded; whether it updated."""
-        self.schedule = Schedule(self._reporter)
+        self.schedule = Schedule()
         self._losses = Losses(self._begins, report)
         self._scaler: weakref.ref[Any] | None = None
         self._beginning: Beginning | None = None

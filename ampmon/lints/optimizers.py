@@ -52,10 +52,6 @@ def begins_with_leftovers(optimizer: torch.optim.Optimizer) -> bool:
     return bool(groups) and not any(state.get("momentum_buffer") is not None for state in states)
 
 
-AHEAD = 8
-"""Rate changes after a skip that are reported. A calibration or an epoch's end causes fewer."""
-
-
 class Rates:
     """The learning rate of an optimizer's first group, checked at each step. Reads no tensor's value."""
 
@@ -81,20 +77,14 @@ class Rates:
 class Schedule:
     """Combines rate changes, seen on the training thread, with skips, known when records are written."""
 
-    def __init__(self, reporter: LintReporter) -> None:
-        self._reporter = reporter
+    def __init__(self) -> None:
         self.skipped = False
         """Whether the newest update was skipped."""
-        self._ahead = 0
 
     def written(self, moved: bool, skipped: bool) -> bool:
         """Called with each update in order. Return whether a rate ``moved`` between a skip and this update."""
         scheduled = moved and self.skipped
         self.skipped = skipped
-        if scheduled:
-            self._ahead += 1
-            if self._ahead == AHEAD:
-                self._reporter.say("scheduler_on_skip")
         return scheduled
 
 

@@ -21,11 +21,6 @@ class Lint:
     stop: bool = False
 
 
-_SCHEDULED = (
-    "before = scaler.get_scale()\nscaler.step(optimizer)\nscaler.update()\n"
-    "if scaler.get_scale() >= before:  # not after a skipped step\n    scheduler.step()"
-)
-
 LINTS: dict[str, Lint] = {
     "fused_sgd": Lint(
         "critical",
@@ -164,13 +159,6 @@ LINTS: dict[str, Lint] = {
         "Each new scaler loses the scale and the growth tracker of the last one: it starts again at the initial "
         "scale, and skips steps again. If it lasts for fewer updates than `growth_interval`, its scale never grows.",
         "scaler = ampmon.GradScaler(device)  # once, before the first epoch",
-    ),
-    "scheduler_on_skip": Lint(
-        "notice",
-        "The learning rate scheduler also steps when an optimizer step is skipped",
-        "The scheduler counts batches, not updates: each skipped step puts it one step ahead of the training, and its "
-        "warm-up or decay ends too early.",
-        _SCHEDULED,
     ),
     "no_update": Lint(
         "critical",

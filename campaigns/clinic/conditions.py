@@ -393,7 +393,7 @@ SICK: Sequence[Condition] = (
     ),
     Condition(("backward_under_autocast",), (sick_code.BackwardUnderAutocast,)),
     Condition(
-        ("scheduler_on_skip", "scheduler_ahead"),
+        ("scheduler_ahead",),
         (sick_code.ScheduledOnSkips,),
         lambda c: {"init_scale": _two(c, 30, 36)},
     ),

@@ -378,7 +378,7 @@ CODE = (
         about="stepped on skipped updates too, of which a high first scale makes twelve",
         attempts=(sick_code.ScheduledOnSkips,),
         plan=Plan(init_scale=2.0**30),
-        rules=("scheduler_on_skip", "scheduler_ahead"),
+        rules=("scheduler_ahead",),
     ),
     Patient(
         name="loss not scaled",

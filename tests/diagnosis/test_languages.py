@@ -118,12 +118,9 @@ def test_a_fix_of_a_loop_calls_the_framework(scaler: str, rule: str, fix: str) -
     assert in_settings_of(ScalePolicy(scaler_type=scaler), LINTS[rule].fix) == fix
 
 
-@pytest.mark.parametrize(
-    "code", [scheduler_ahead.FIX, LINTS["scheduler_on_skip"].fix], ids=["rule", "lint"]
-)
-def test_lightning_s_scheduler_waits_by_its_module_s_hooks(code: str) -> None:
+def test_lightning_s_scheduler_waits_by_its_module_s_hooks() -> None:
     """Lightning steps the scheduler itself, so the fix overrides the module's hooks (Lightning#5558, #21339)."""
-    fix = in_settings_of(ScalePolicy(scaler_type=LIGHTNING), code)
+    fix = in_settings_of(ScalePolicy(scaler_type=LIGHTNING), scheduler_ahead.FIX)
     assert fix.startswith("# in your LightningModule\ndef optimizer_step(self, *args, **kwargs):\n")
     assert "scheduler.step()" not in fix
     compile(fix, "fix", "exec")

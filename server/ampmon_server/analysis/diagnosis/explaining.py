@@ -64,7 +64,6 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "slow_growth": _UNDERFLOW | {"stuck_scale"},
     "stuck_scale": _UNDERFLOW,
     "subnormal_parameter": frozenset({"subnormal"}),
-    "scheduler_ahead": frozenset({"scheduler_on_skip"}),
     "scaler_made_anew": frozenset({"calibration"}),
 }
 """The rules whose findings each rule explains, unless they are of different scalers."""

@@ -15,9 +15,7 @@ from ampmon_server.model.thresholds import RANKS, Thresholds
 
 
 KIND = "lint"
-SETTINGS = frozenset(
-    {"clip_before_unscale", "moved_outside_training", "scaler_under_bf16", "scheduler_on_skip"}
-)
+SETTINGS = frozenset({"clip_before_unscale", "moved_outside_training", "scaler_under_bf16"})
 """Lints whose fix is a setting if a framework makes the scaler."""
 STOPPING = frozenset({"fused_sgd", "poisoned_state"})
 """The only lints that may stop a run: an event may hold any rule, and `should_stop` ends a training."""
