@@ -152,6 +152,11 @@ def leaves_of(outputs: Any) -> list[torch.Tensor]:
     return [leaf for node in nodes if (leaf := getattr(node, "variable", None)) is not None]
 
 
+def operations_of(outputs: Any) -> set[str]:
+    """The names of the operations that made a loss."""
+    return {node.name() for head in _heads(outputs) for node in graph_nodes(head)}
+
+
 def _heads(outputs: Any) -> Iterator[Any]:
     """Yield the graph node of each loss, or None for a loss without a graph."""
     for each in outputs if isinstance(outputs, (list, tuple)) else (outputs,):

@@ -11,7 +11,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ampmon.lints.gradient_checks import Clearing, Clipping, HandUnscaling
-from ampmon.lints.losses import Losses, leaves_of
+from ampmon.lints.losses import Losses, leaves_of, operations_of
 from ampmon.lints.optimizers import Steps, parameters_of
 from ampmon.lints.reporter import ADDED, BARE, ENOUGH, LintReporter
 from ampmon.probe.gradients import MEASURED, is_hookable, plain_gradients
@@ -44,10 +44,10 @@ class _GradientHistory:
     """Whether the weights were the same in all passes, and the loop gave them no other gradient in between."""
     scalings: int = 0
     """Losses that were scaled."""
-    parameters: set[int] = field(default_factory=set)
-    """Ids of the parameters on which the newest of them depends. Only looked for if that matters."""
+    made_of: set[int | str] = field(default_factory=set)
+    """Ids of the parameters and names of the operations behind the newest of them. Only looked for if that matters."""
     apart: bool = False
-    """Whether they depend on different parameters, as those of several tasks do."""
+    """Whether these differ, as those of several tasks do, and of a sum that weights their losses."""
     attacks: bool = False
     """Whether one depends on an input that takes a gradient, which may be passed on by hand, in another pass."""
     scaled: int = 0
@@ -199,8 +199,9 @@ class GradientWatcher:
         parameters = {leaf for leaf, parameter in leaves.items() if parameter or leaf in held}
         now = self._now
         now.attacks |= len(parameters) < len(leaves)
-        now.apart |= now.scalings > 1 and now.parameters != parameters
-        now.parameters = parameters
+        made_of = parameters | operations_of(outputs)
+        now.apart |= now.scalings > 1 and now.made_of != made_of
+        now.made_of = made_of
 
     def unscaling(self, optimizer: torch.optim.Optimizer, *, explicit: bool) -> None:
         """Called before the gradients are unscaled: by `unscale_` if ``explicit``, else in `step`."""

@@ -303,6 +303,22 @@ def test_gradients_of_tasks_that_the_loop_combines_are_right(data_directory: Pat
     assert lints_by_scaler(data_directory) == {}
 
 
+def test_a_weighted_sum_after_the_gradients_of_its_tasks_is_right(data_directory: Path) -> None:
+    """Tasks whose gradients are read and cleared to weight a sum of their losses, as in MGDA, get no lint."""
+    model, optimizer, scaler = small()
+    for _ in range(UPDATES):
+        inputs, norms = torch.randn(16, 4), []
+        for power in (2, 3):
+            optimizer.zero_grad()
+            scaler.scale(model(inputs).pow(power).mean()).backward()
+            norms.append(sum(each.grad.norm() for each in model.parameters()))
+        optimizer.zero_grad()
+        one, other = (model(inputs).pow(power).mean() for power in (2, 3))
+        scaler.scale(one * norms[1] + other * norms[0]).backward()
+        finish(scaler, optimizer)
+    assert lints_by_scaler(data_directory) == {}
+
+
 @pytest.mark.parametrize("learns", [False, True])
 @pytest.mark.parametrize("several", [False, True])
 def test_gradients_handed_on_in_chunks_are_right(
