@@ -17,6 +17,7 @@ import torch
 from ampmon import wire
 from ampmon.lints.losses import Losses, computes_in, scaled_before
 from ampmon.lints.optimizers import (
+    STEPPED,
     WAITING,
     Beginning,
     Rates,
@@ -309,7 +310,9 @@ class Linter:
             waits, seen.unscaled = seen.unscaled and key not in steps, False
             if did := seen.waiting.updated(optimizer, waits=waits, scale=self.scale):
                 name = self._names.name(optimizer)
-                self._reporter.say("unstepped", optimizer=name, did=did, count=WAITING)
+                # Only an overflow shows whether the loop checks for inf and NaN itself.
+                values = {"optimizer": name, "did": did, "count": WAITING}
+                self.say("unstepped", severity="warning" if did == STEPPED else None, **values)
 
     def _step_early(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:
         if not self._reporter.connected:

@@ -92,6 +92,9 @@ WAITING = 8
 """A loop may leave out a step with large gradients, but not this many in a row."""
 
 
+STEPPED = "has stepped without the scaler"
+
+
 class Waiting:
     """Counts consecutive updates for which an optimizer was unscaled but not stepped."""
 
@@ -120,7 +123,7 @@ class Waiting:
         # Other code writes into weights too, as when a checkpoint is loaded.
         if self._moves <= WAITING // 2:
             return "has not stepped"
-        return None if self._rested else "has stepped without the scaler"
+        return None if self._rested else STEPPED
 
 
 State = tuple[object, ...]

@@ -287,8 +287,14 @@ class LintReporter:
         if self._stream is not None:
             self._stream.submit(ready, look, brief=False)
 
-    def say(self, rule: str, parameters: Sequence[str] = (), **values: object) -> None:
-        """Report a lint once. ``values`` fill the placeholders of its texts."""
+    def say(
+        self,
+        rule: str,
+        parameters: Sequence[str] = (),
+        severity: Severity | None = None,
+        **values: object,
+    ) -> None:
+        """Report a lint once. ``values`` fill the placeholders of its texts. ``severity`` replaces its own."""
         stream, warn = self._stream, self._warn
         if stream is None or warn is None or rule in self._reported:
             return
@@ -300,7 +306,7 @@ class LintReporter:
             "lint",
             ordinal=stream.ordinal,
             rule=rule,
-            severity=lint.severity,
+            severity=severity or lint.severity,
             title=title,
             explanation=explanation,
             fix=fix,
