@@ -311,8 +311,8 @@ class Linter:
             if did := seen.waiting.updated(optimizer, waits=waits, scale=self.scale):
                 name = self._names.name(optimizer)
                 # Only an overflow shows whether the loop checks for inf and NaN itself.
-                values = {"optimizer": name, "did": did, "count": WAITING}
-                self.say("unstepped", severity="warning" if did == STEPPED else None, **values)
+                severity = "warning" if did == STEPPED else None
+                self.say("unstepped", (), severity, optimizer=name, did=did, count=WAITING)
 
     def _step_early(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:
         if not self._reporter.connected:

@@ -291,7 +291,7 @@ class LintReporter:
         self,
         rule: str,
         parameters: Sequence[str] = (),
-        severity: Severity | None = None,
+        severity: str | None = None,
         **values: object,
     ) -> None:
         """Report a lint once. ``values`` fill the placeholders of its texts. ``severity`` replaces its own."""
