@@ -272,7 +272,7 @@ def _url(value: str) -> str:
         raise ConfigurationError(
             f"url {value!r} (AMPMON_URL): must be an address such as {DEFAULT_URL}"
         )
-    return value.rstrip("/")
+    return value.partition("#")[0].rstrip("/")  # without the page's part of a browser's address
 
 
 def _mode(value: str) -> Mode:
@@ -329,7 +329,7 @@ def _script_name() -> str:
     script = path.parent.name if path.name == "__main__.py" else path.stem  # package with `-m`
     if script == "default_worker" and "ray" in sys.modules:
         return _ray_task()
-    return script if script not in {"", "-c", "-m"} else "python"
+    return script if script not in {"", "-", "-c", "-m"} else "python"
 
 
 def _ray_task() -> str:

@@ -95,6 +95,20 @@ def test_a_variable_that_nobody_reads_is_reported_with_the_nearest() -> None:
     ]
 
 
+def test_the_address_of_a_page_names_its_server() -> None:
+    """The address in a browser's bar, with the page's part after `#`, is the server's address without that part."""
+    assert resolve(url=f"{DEFAULT_URL}/#/runs/01a2", environment={}).url == DEFAULT_URL
+
+
+@pytest.mark.parametrize("script", ["-", "", "-c"])
+def test_a_program_without_a_file_is_called_python(
+    script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run of a script from standard input, of `python -c` or of a prompt has the name "python"."""
+    monkeypatch.setattr(sys, "argv", [script])
+    assert resolve(environment={}).name == "python"
+
+
 def test_names_are_made_printable() -> None:
     """Control characters in a name become spaces, and it is cut at 256 characters."""
     assert resolve(name="a\x1bb" + "c" * 300, environment={}).name == "a b" + "c" * 253
