@@ -11,7 +11,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from ampmon_server.model.aggregates.merging import Cells
-from ampmon_server.model.aggregates.scalars import not_finite
+from ampmon_server.model.aggregates.scalars import Rows, not_finite
 from ampmon_server.model.series import Ints, UserSteps
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX, split_named
@@ -115,7 +115,7 @@ def values(
 ) -> Values:
     """At most ``limit`` values with ``start`` <= step < ``stop``. Raises NotFound for an unknown name."""
 
-    def read(source: StreamSource) -> scalars.Rows:
+    def read(source: StreamSource) -> Rows:
         within = max(start, source.rows_from), stop - 1
         return scalars.read_rows(connection, source, name, within, limit + 1)
 
