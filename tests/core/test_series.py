@@ -22,7 +22,6 @@ from ampmon.client.iteration import (
     taken,
 )
 from ampmon.lints.optimizers import Schedule
-from ampmon.lints.reporter import LintReporter
 from ampmon.probe import attribution, eager
 from ampmon.probe.hooks import BackwardOrderLearner
 from ampmon.probe.ring import Readback
@@ -149,7 +148,7 @@ def pending(**fields: Any) -> PendingUpdate:
         order=BackwardOrderLearner(list),
         known={},
         rates_moved=False,
-        schedule=Schedule(LintReporter()),
+        schedule=Schedule(),
         **fields,
     )
 
