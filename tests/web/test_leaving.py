@@ -182,19 +182,6 @@ def test_a_page_that_waits_for_its_answer_holds_up_no_other(reader: Reader) -> N
     reader.page.unroute_all()
 
 
-def test_a_page_is_asked_for_as_soon_as_it_is_opened(passer_by: Reader) -> None:
-    """A page that is opened just after another was fetched does not wait out the pause between two refreshes."""
-    passer_by.open()
-    passer_by.settle()
-    passer_by.ask("""() => {
-        const begin = setTimeout;
-        window.setTimeout = (work, ms) => ms > 0 ? 0 : begin(work);
-        performance.now = () => 0;
-    }""")
-    with passer_by.page.expect_request("**/api/v1/alerts"):
-        passer_by.ask("location.hash = '#/alerts'")
-
-
 def test_the_list_says_what_it_waits_for(reader: Reader) -> None:
     """Until the answer, a list says that it loads, and never that there are no runs because a filter found none."""
     run = PostedRun(reader.server)

@@ -115,7 +115,7 @@ function route() {
   window.scrollTo(0, 0);
   scrollToPlace();
   live.follow(page.follows ?? []);
-  refresh.now();
+  refresh();
 }
 
 /** Open a page. Its late callbacks do nothing once the reader has left it. @type {(address: Address) => Page} */
