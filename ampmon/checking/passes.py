@@ -17,7 +17,7 @@ from ampmon.activations.hooks import ActivationSampler, ModuleRegistry
 from ampmon.checking.snapshot import SameDraws, gradients_aside, unchanged
 from ampmon.config import Config
 from ampmon.errors import ConfigurationError
-from ampmon.lints.losses import leaves_of
+from ampmon.lints.losses import leaves_of, nodes_of
 from ampmon.numerics.formats import FP16
 from ampmon.numerics.histogram import ON_GRID_SHARE, Statistics
 from ampmon.probe.eager import widest
@@ -121,7 +121,7 @@ class PassRunner:
             try:
                 with _no_other_autocast(self.device, dtype), autocast:
                     loss = checked_loss(self._loss_fn(self._model, self._batch))
-                with gradients_aside(leaves_of(loss)):
+                with gradients_aside(leaves_of(nodes_of(loss))):
                     (loss.float().sum() * scale).backward()
                     gradients = [_dense(each) for each in self._owners]
                 gathered, _ = self._activations.end()

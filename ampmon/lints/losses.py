@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import torch
@@ -142,19 +143,18 @@ class _Begin:
 
 def scaled_before(outputs: Any) -> bool:
     """Whether a loss was computed from one that is already scaled. Searches only nearby nodes."""
-    nodes = (node for head in _heads(outputs) for node in graph_nodes(head, _NEAR))
-    return any(_SCALED in node.metadata for node in nodes)
+    return any(_SCALED in node.metadata for node in nodes_of(outputs, _NEAR))
 
 
-def leaves_of(outputs: Any) -> list[torch.Tensor]:
+def nodes_of(outputs: Any, enough: float = math.inf) -> Iterator[Any]:
+    """Yield the nodes of the graphs of losses, as `graph_nodes` does for each."""
+    for head in _heads(outputs):
+        yield from graph_nodes(head, enough)
+
+
+def leaves_of(nodes: Iterable[Any]) -> list[torch.Tensor]:
     """The tensors without a graph of their own on which a loss depends: parameters, and inputs that take a gradient."""
-    nodes = (node for head in _heads(outputs) for node in graph_nodes(head))
     return [leaf for node in nodes if (leaf := getattr(node, "variable", None)) is not None]
-
-
-def operations_of(outputs: Any) -> set[str]:
-    """The names of the operations that made a loss."""
-    return {node.name() for head in _heads(outputs) for node in graph_nodes(head)}
 
 
 def _heads(outputs: Any) -> Iterator[Any]:
@@ -189,7 +189,7 @@ def say_unscaled(stream: Stream, warn: Warn, loss: Any, why: str, call: Call | N
     reporter = LintReporter(stream, warn)
     half = sum(
         each.dtype is torch.float16
-        for each in leaves_of(loss)
+        for each in leaves_of(nodes_of(loss))
         if isinstance(each, torch.nn.Parameter)
     )
     # An enabled scaler would raise. FSDP's leaves are fp16 copies.

@@ -11,7 +11,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ampmon.lints.gradient_checks import Clearing, Clipping, HandUnscaling
-from ampmon.lints.losses import Losses, leaves_of, operations_of
+from ampmon.lints.losses import Losses, leaves_of, nodes_of
 from ampmon.lints.optimizers import Steps, parameters_of
 from ampmon.lints.reporter import ADDED, BARE, ENOUGH, LintReporter
 from ampmon.probe.gradients import MEASURED, is_hookable, plain_gradients
@@ -195,11 +195,12 @@ class GradientWatcher:
     def _see_inputs(self, outputs: Any) -> None:
         optimizer = self._optimizer()
         held = {id(each) for each in parameters_of(optimizer)} if optimizer is not None else set()
-        leaves = {id(leaf): isinstance(leaf, torch.nn.Parameter) for leaf in leaves_of(outputs)}
+        nodes = list(nodes_of(outputs))
+        leaves = {id(leaf): isinstance(leaf, torch.nn.Parameter) for leaf in leaves_of(nodes)}
         parameters = {leaf for leaf, parameter in leaves.items() if parameter or leaf in held}
         now = self._now
         now.attacks |= len(parameters) < len(leaves)
-        made_of = parameters | operations_of(outputs)
+        made_of = parameters | {node.name() for node in nodes}
         now.apart |= now.scalings > 1 and now.made_of != made_of
         now.made_of = made_of
 

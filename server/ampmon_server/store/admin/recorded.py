@@ -294,9 +294,10 @@ def _stream_totals(
 # -- texts -------------------------------------------------------------------------------------------------------------
 
 
-_OBJECT, _LIST = dict[str, Any], list[Any]
-_JSON: dict[Table, dict[str, Any]] = {
-    runs: {"tags": list[str], "findings": _LIST},
+_OBJECT = msgspec.json.Decoder(dict[str, Any] | None)
+_LIST = msgspec.json.Decoder(list[Any] | None)
+_JSON: dict[Table, dict[str, msgspec.json.Decoder[Any]]] = {
+    runs: {"tags": msgspec.json.Decoder(list[str] | None), "findings": _LIST},
     attempts: {"versions": _OBJECT, "config": _OBJECT},
     headers: {"settings": _OBJECT},
     skips: {"culprits": _LIST},
@@ -316,9 +317,9 @@ def of_texts(connection: Connection, run: Row[Any]) -> Iterator[Defect]:
             )
 
 
-def _fits(row: Row[Any], name: str, kinds: dict[str, Any]) -> bool:
+def _fits(row: Row[Any], name: str, kinds: dict[str, msgspec.json.Decoder[Any]]) -> bool:
     try:
-        msgspec.json.decode(getattr(row, name) or "null", type=kinds[name] | None)
+        kinds[name].decode(getattr(row, name) or "null")
     except msgspec.DecodeError:
         return False
     return True
