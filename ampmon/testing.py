@@ -22,7 +22,7 @@ class MemoryTransport:
     - ``lose_acks``: the number of batches to store without an answer.
     - ``bytes_max``: larger batches are refused.
     - ``refuse``: a function of a record. A batch is refused if it returns True for any of its records.
-    - ``findings``, ``request``: sent with each acknowledgement.
+    - ``findings``, ``request``, ``watched``: sent with each acknowledgement.
 
     `forget` loses the headers. Usable from several threads.
     """
@@ -35,6 +35,7 @@ class MemoryTransport:
         self.refuse: Callable[[wire.Record], bool] = lambda record: False
         self.findings: tuple[dict[str, Any], ...] | None = None
         self.request: int | None = None
+        self.watched = True
         self.attempts = 0
         """Number of requests, answered or not."""
         self.batches: list[wire.Batch] = []
@@ -105,7 +106,11 @@ class MemoryTransport:
         for record in batch.records:
             acked[record.stream] = max(record.seq, acked.get(record.stream, 0))
         return wire.Ack(
-            acked=acked, version=len(self.batches), findings=self.findings, request=self.request
+            acked=acked,
+            version=len(self.batches),
+            findings=self.findings,
+            request=self.request,
+            watched=self.watched,
         )
 
 

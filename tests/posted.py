@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID, uuid4
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -21,7 +22,7 @@ SPACING_US = 1000
 OWN: dict[str, Any] = {"owner": "tester", "versions": {}, "config": {}}
 
 
-def post(server: Server, batch: wire.Batch) -> None:
+def post(server: Server, batch: wire.Batch) -> wire.Ack:
     """Post a batch, which the server must accept."""
     answer = server.request(
         "POST",
@@ -30,6 +31,7 @@ def post(server: Server, batch: wire.Batch) -> None:
         headers={"Content-Type": "application/msgpack"},
     )
     assert answer.status == 200, answer.data
+    return msgspec.json.decode(answer.data, type=wire.Ack)
 
 
 class PostedRun:

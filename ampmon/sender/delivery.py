@@ -21,7 +21,7 @@ from ampmon.sender.adoption import LINGER_S, WriterLiveness
 from ampmon.spool import layout
 from ampmon.spool.layout import Position
 from ampmon.spool.reader import Chunk, SpoolEntry, SpoolReader
-from ampmon.spool.state import REJECTED, Answers, Cursor, Destination
+from ampmon.spool.state import REJECTED, Answers, Cursor, Destination, is_closed
 from ampmon.system import private
 from ampmon.transport import BLAMES_THE_BATCH, TOO_LARGE, Transport
 
@@ -37,7 +37,10 @@ Progress: TypeAlias = Literal["sent", "quiet", "done"]
 
 
 class SpoolDelivery:
-    """Delivers the spool at ``path``. ``destination`` describes its writer, ``sent`` counts acknowledged records."""
+    """Delivers the spool at ``path``. ``destination`` describes its writer, ``sent`` counts acknowledged records.
+
+    ``watched`` is False once the server has answered that no page is open.
+    """
 
     def __init__(
         self,
@@ -50,6 +53,7 @@ class SpoolDelivery:
     ) -> None:
         self.path = path
         self.sent = 0
+        self.watched = True
         self._author = WriterLiveness(path, destination.process, clock, linger_s=linger_s)
         self._transport = transport
         self._settled = CursorKeeper(path, clock, destination.bytes_max)
@@ -74,6 +78,13 @@ class SpoolDelivery:
     def attended(self) -> bool:
         """Whether the writer was just seen running."""
         return self._author.is_alive()
+
+    def urgent(self) -> bool:
+        """Whether the next batch should not wait for more records: it is the first or last, or many wait already."""
+        with contextlib.suppress(OSError):
+            if self.sent and not is_closed(self.path):
+                return self.waiting_bytes() >= _BATCH_BYTES_MIN
+        return True
 
     def series(self) -> tuple[UUID, int] | None:
         """The run and rank of this attempt, or None if not known yet. Does not raise."""
@@ -241,6 +252,7 @@ class SpoolDelivery:
             raise
         self._bytes_at_once = min(2 * self._bytes_at_once, self._bytes_max)
         self._known.update(headers)
+        self.watched = ack.watched
         self._answers.keep(ack.findings)
         self._answers.ask(ack.request)
 

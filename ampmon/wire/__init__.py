@@ -357,13 +357,14 @@ class Ack(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tru
 
     ``findings`` are the run's newest findings, the worst first, or None if there was no diagnosis yet. Each is a
     `Finding` as plain data, because a newer server's may differ. ``request`` is the time of the newest request for a
-    measurement that is still to be made.
+    measurement that is still to be made. ``watched`` is False while no page is open: the sender then sends less often.
     """
 
     acked: dict[str, int]
     version: int = 0
     findings: tuple[dict[str, Any], ...] | None = None
     request: Time | None = None
+    watched: bool = True
 
 
 _encoder = msgspec.msgpack.Encoder()

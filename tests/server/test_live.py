@@ -15,7 +15,7 @@ from ampmon_server.store import Advance
 from batches import Trainer
 from posted import post
 from serving import Server
-from waiting import DEADLINE_S
+from waiting import DEADLINE_S, wait_for
 
 
 def test_many_advances_are_sent_as_one() -> None:
@@ -90,6 +90,20 @@ def test_a_page_hears_of_what_is_stored(server: Server) -> None:
     post(server, trainer.batch(trainer.updates(2)))
     assert next(received) == {"run": str(trainer.run_id), "version": 2, "step": 4}
     stream.close()
+
+
+def test_a_sender_learns_whether_a_page_is_open(server: Server) -> None:
+    """An acknowledgement says that runs are watched while an event stream is open, and only then."""
+    trainer = Trainer()
+
+    def watched() -> bool:
+        return post(server, trainer.batch(trainer.updates(1))).watched
+
+    assert not watched()
+    stream = server.request("GET", "/api/v1/live", preload_content=False)
+    assert watched()
+    stream.close()
+    wait_for(lambda: not watched(), "for the stream to end")
 
 
 def test_streams_end_when_the_server_stops(server: Server) -> None:

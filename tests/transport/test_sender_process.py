@@ -444,6 +444,24 @@ def test_a_server_that_nothing_goes_to_any_more_is_let_go(tmp_path: Path) -> Non
         attempt.spool.close()
 
 
+def test_a_run_without_viewers_is_sent_in_few_batches(tmp_path: Path) -> None:
+    """While no page is open, records written slowly share a batch. The first comes at once."""
+    transport, attempt = MemoryTransport(), Attempt(tmp_path)
+    transport.watched = False
+    with working(Loop(tmp_path, lambda _: transport)):
+        attempt.event()
+        wait_for(lambda: transport.records(attempt.id))
+        for _ in range(8):
+            time.sleep(2 * POLL_S)
+            attempt.event()
+        attempt.finish()
+        wait_for(lambda: not attempt.spool.path.exists())
+    sizes = [len(batch.records) for batch in transport.batches if batch.records]
+    assert sum(sizes) == 10
+    assert sizes[0] == 1
+    assert max(sizes) > 2
+
+
 def test_what_senders_elsewhere_left_goes_after_a_month(tmp_path: Path) -> None:
     """Files of a machine without a sign of life for a month are removed. Others and the sender's own stay."""
     old_s = time.time() - 31 * 86400

@@ -90,7 +90,8 @@ async def ingest(request: Request) -> Response:
         service.last_write.note(failed=False)
         service.publish(Advance(batch.run_id, receipt.ack.version, receipt.last_step))
         service.judge.note(batch.run_id)
-    return Response(msgspec.json.encode(receipt.ack), media_type="application/json")
+    ack = msgspec.structs.replace(receipt.ack, watched=service.bus.listeners > 0)
+    return Response(msgspec.json.encode(ack), media_type="application/json")
 
 
 def _is_json(request: Request) -> bool:
