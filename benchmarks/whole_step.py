@@ -1,20 +1,22 @@
 """A whole training step with ampmon's default settings and with the stock scaler, in turns.
 
 All kinds train their own copy of the same model on the same batches from the same seed, so they do the same arithmetic
-and skip the same updates. A real server takes the records. They take turns in blocks of updates, because the monitor's
-budget is a share of the time between its updates, and the others train between blocks. `ratio` is that of the total
-times. `median_ratio` is that of single turns and misses the cost of rare samples. "stock again" shows the noise.
+and skip the same updates. A real server takes the records. They take turns in blocks of updates. The monitor's clock
+stands still while others train, because its budget is a share of the time between its updates. The place of a model in
+memory changes its speed by up to 2 % on a CPU, so several passes each begin with new models. `ratio` is that of the
+total times. `median_ratio` is that of single turns and misses the cost of rare samples. "stock again" shows the noise.
 `host_ms` is the time until an update is enqueued, and `overhead` is the value of `scaler.monitor`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -46,7 +48,10 @@ ADAMW = partial(torch.optim.AdamW, lr=1e-4)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A model, its data and device. ``kinds`` of training take turns in blocks of ``block`` updates for ``limit_s``."""
+    """A model, its data and device.
+
+    ``kinds`` of training take turns in blocks of ``block`` updates, for ``limit_s`` over all ``passes``.
+    """
 
     title: str
     device: str
@@ -54,6 +59,7 @@ class Setting:
     batch: Callable[[], tuple[Tensor, Tensor]]
     kinds: tuple[str, ...] = tuple(KINDS)
     block: int = 16
+    passes: int = 1
     limit_s: float = 60.0
     optimizer: Callable[..., torch.optim.Optimizer] = ADAMW
 
@@ -67,6 +73,7 @@ def demo(size: ModelSize = SMALL) -> Setting:
         partial(GPT, len(text.ALPHABET), size),
         partial(characters.batch, size.batch, size.context),
         kinds=(STOCK, MONITORED, AGAIN),
+        passes=10,
         limit_s=180.0,
     )
 
@@ -91,20 +98,30 @@ class Training:
         self._batches = cycle(batches)
         self.host_s: list[float] = []
         """Seconds that the host took to enqueue each block, which may end later on a GPU."""
+        self._own_ns, self._began_ns = 0, time.perf_counter_ns()
         if kind in CONFIGS:
-            self.scaler: torch.amp.GradScaler = ampmon.GradScaler(
+            self.scaler: torch.amp.GradScaler
+            self.scaler = monitored = ampmon.GradScaler(
                 setting.device,
                 name=f"{setting.title}, {kind}",
                 model=self._model,
                 monitor=CONFIGS[kind],
             )
+            assert monitored.monitor is not None
+            monitored.monitor._account.clock = self._clock
         else:
             self.scaler = torch.amp.GradScaler(setting.device, enabled=self._autocast)
 
     def __call__(self) -> None:
+        self._began_ns = time.perf_counter_ns()
         self.host_s.append(seconds(self._updates))
         if self._device == "cuda":
             torch.cuda.synchronize()
+        self._own_ns = self._clock()
+
+    def _clock(self) -> int:
+        """The nanoseconds that this training has taken, without the turns of the others."""
+        return self._own_ns + time.perf_counter_ns() - self._began_ns
 
     def _updates(self) -> None:
         for _ in range(self._block):
@@ -117,6 +134,29 @@ class Training:
         self.scaler.step(self._optimizer)
         self.scaler.update()
         self._optimizer.zero_grad()
+
+
+@dataclass(slots=True)
+class Measured:
+    """What a kind of training took, in each pass."""
+
+    passes_s: list[list[float]] = field(default_factory=list)
+    host_s: list[float] = field(default_factory=list)
+    overheads: list[float] = field(default_factory=list)
+    peaks_mib: list[Any] = field(default_factory=list)
+
+    def add(self, turns_s: list[float], training: Training) -> None:
+        self.passes_s.append(turns_s)
+        self.host_s += training.host_s
+        if (monitor := getattr(training.scaler, "monitor", None)) is not None:
+            self.overheads.append(monitor.overhead)
+
+    def turns_s(self) -> list[float]:
+        return [turn for turns in self.passes_s for turn in turns]
+
+    def independent_s(self) -> list[float]:
+        """The times to resample: those of the passes, since the turns of one share the place of their tensors."""
+        return self.turns_s() if len(self.passes_s) == 1 else [sum(each) for each in self.passes_s]
 
 
 def measure(directory: Path) -> list[dict[str, Any]]:
@@ -149,13 +189,18 @@ def compare(setting: Setting) -> list[dict[str, Any]]:
     """The rows of a setting. The scalers report to the process's current run."""
     torch.manual_seed(0)
     batches = [tuple(part.to(setting.device) for part in setting.batch()) for _ in range(BATCHES)]
-    trainings: dict[str, Training] = {}
-    peaks: dict[str, float | None] = {}
-    for kind in setting.kinds:
-        trainings[kind], peaks[kind] = _started(setting, kind, batches)
-    rounds = rounds_within(trainings, setting.limit_s)
-    times = take_turns(trainings, rounds, f"training step of {setting.title}")
-    return [_row(setting, kind, times, peaks[kind], trainings[kind]) for kind in setting.kinds]
+    measured = {kind: Measured() for kind in setting.kinds}
+    for number in range(setting.passes):
+        first = number % len(setting.kinds)
+        trainings: dict[str, Training] = {}
+        for kind in setting.kinds[first:] + setting.kinds[:first]:
+            trainings[kind], peak = _started(setting, kind, batches)
+            measured[kind].peaks_mib.append(peak)
+        rounds = rounds_within(trainings, setting.limit_s / setting.passes)
+        title = f"training step of {setting.title}, {number + 1} of {setting.passes}"
+        for kind, times in take_turns(trainings, rounds, title).items():
+            measured[kind].add(times, trainings[kind])
+    return [_row(setting, kind, measured) for kind in setting.kinds]
 
 
 def _started(
@@ -174,33 +219,26 @@ def _started(
     return training, (torch.cuda.max_memory_allocated() - before) / 2**20
 
 
-def _row(
-    setting: Setting,
-    kind: str,
-    times: dict[str, list[float]],
-    peak: float | None,
-    training: Training,
-) -> dict[str, Any]:
-    against = AGAINST[kind] if AGAINST[kind] in times else None
-    monitor = getattr(training.scaler, "monitor", None)
+def _row(setting: Setting, kind: str, measured: Mapping[str, Measured]) -> dict[str, Any]:
+    this, against = measured[kind], AGAINST[kind] if AGAINST[kind] in measured else None
     compared = NO_RATIO
     middle = None
     if against:
-        bar = None if kind in (STOCK, SAMPLED) else BAR
-        compared = ratio_of_totals(times[kind], times[against]).row(bar)
-        middle = round(ratio(times[kind], times[against]).value, 4)
+        bar, other = None if kind in (STOCK, SAMPLED) else BAR, measured[against]
+        compared = ratio_of_totals(this.independent_s(), other.independent_s()).row(bar)
+        middle = round(ratio(this.turns_s(), other.turns_s()).value, 4)
     return {
         "what": setting.title,
         "device": setting.device,
         "kind": kind,
-        "step_ms": round(1000 * median(times[kind]) / setting.block, 2),
-        "turns": len(times[kind]),
+        "step_ms": round(1000 * median(this.turns_s()) / setting.block, 2),
+        "turns": len(this.turns_s()),
         "against": against,
         **compared,
         "median_ratio": middle,
-        "host_ms": round(1000 * median(training.host_s) / setting.block, 3),
-        "overhead": None if monitor is None else round(monitor.overhead, 4),
-        "peak_mib": None if peak is None else round(peak),
+        "host_ms": round(1000 * median(this.host_s) / setting.block, 3),
+        "overhead": round(fmean(this.overheads), 4) if this.overheads else None,
+        "peak_mib": None if None in this.peaks_mib else round(max(this.peaks_mib)),
         "note": "",
     }
 
