@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, select
 
@@ -22,8 +22,8 @@ from ampmon_server.store.engine import engine
 from ampmon_server.store.pages.pages import PAGE_BITS
 from ampmon_server.store.pages.pyramid import BITS, LEVELS
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
+from ampmon_server.store.schema.tables import headers, streams
 from ampmon_server.store.schema.tables import rollups as pages
-from ampmon_server.store.schema.tables import streams
 from ampmon_server.store.streams import scalers
 from ampmon_server.store.updates import updates
 from ampmon_server.store.updates.updates import PAGES
@@ -112,25 +112,32 @@ def truth(store: Store, run_id: UUID) -> dict[str, list[Truth]]:
     """By scaler, each step once: the newest attempt of each rank, and of those the lowest rank."""
     with engine.reading(store._engine) as connection:
         listed = connection.execute(
-            select(streams.c.stream, streams.c.rank, streams.c.scaler, streams.c.layout).where(
+            select(streams.c.stream, streams.c.rank, streams.c.scaler).where(
                 streams.c.run_id == run_id.bytes, streams.c.scaler != ""
+            )
+        ).all()
+        layouts = connection.execute(
+            select(headers.c.stream, headers.c.attempt).where(
+                headers.c.run_id == run_id.bytes, headers.c.layout == "sharded"
             )
         ).all()
         rows = [
             (number, row)
-            for number, *_ in listed
+            for number, _, _ in listed
             for some in PAGES.walk(connection, (run_id.bytes, number))
             for row in some
         ]
-    of = {number: (rank, scaler) for number, rank, scaler, _ in listed}
-    sharded = {scaler for _, _, scaler, layout in listed if layout == "sharded"}
+    of = {number: (rank, scaler) for number, rank, scaler in listed}
+    sharded = {(of[number][1], attempt) for number, attempt in layouts}
     newest = {(*of[number], int(row["step"])): row for number, row in rows}  # later attempts win
     found: dict[str, list[Truth]] = {scaler: [] for _, scaler in of.values()}
     for scaler, steps in found.items():
         for step in sorted({key[2] for key in newest if key[1] == scaler}):
             held = [newest[key] for key in sorted(newest) if key[1:] == (scaler, step)]
             values = [held[0][name].item() for name in ("time", "scale", "scale_after", "event")]
-            sampled = held[:1] if scaler in sharded else held
+            parts = [(scaler, int(row["attempt"])) in sharded for row in held]
+            whole = [row for row, is_part in zip(held, parts, strict=True) if not is_part]
+            sampled = held[:1] if parts[0] else whole
             steps.append(
                 Truth(
                     step,
@@ -206,6 +213,16 @@ WINDOWS = st.lists(
 
 @SOME
 @given(starts=STARTS, seed=st.integers(0, 2**16), windows=WINDOWS)
+@example(
+    starts=[
+        Start(0, "scaler", 0, [_STEADY] * 13, 0, "replicated"),
+        Start(0, "scaler", 0, [_STEADY] * 4, 0, "sharded"),
+        Start(0, "scaler", 0, [_STEADY] * 6, 0, "replicated"),
+        Start(2, "scaler", 0, [_STEADY] * 4 + [_SAMPLED], 0, "replicated"),
+    ],
+    seed=0,
+    windows=[],
+)
 def test_cells_are_those_of_the_rows_that_are_not_superseded(
     store: Store,
     starts: list[Start],
