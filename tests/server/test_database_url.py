@@ -166,7 +166,7 @@ def test_an_upgrade_that_cannot_be_says_why(settings: Settings) -> None:
     store.close()
 
     assert (code, out) == (2, "")
-    assert err.startswith("ampmon db upgrade: Another ampmon serve uses")
+    assert err.startswith("ampmon db upgrade: Another ampmon serve (process ")
     assert typed(*upgrade).code == 0
 
 

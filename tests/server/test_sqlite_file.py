@@ -126,9 +126,12 @@ def test_a_new_reader_waits_for_no_writer(used: Settings) -> None:
 
 
 def test_two_servers_do_not_share_a_file(used: Settings) -> None:
-    """A second server is refused while the first has the file open, and let in afterwards."""
+    """A second server is refused while the first has the file open, with its process id, and let in afterwards."""
     first = Store.open(used)
-    with pytest.raises(Unusable, match="Another ampmon serve"):
+    with pytest.raises(Unusable, match=rf"Another ampmon serve \(process {os.getpid()}\) uses"):
+        Store.open(used)
+    os.truncate(used.server_directory / "ampmon.db.lock", 0)  # as without space for the id
+    with pytest.raises(Unusable, match="Another ampmon serve uses"):
         Store.open(used)
     first.close()
 

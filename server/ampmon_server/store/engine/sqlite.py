@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -143,10 +144,10 @@ def _begin(connection: Connection) -> None:
 def lock(path: Path) -> IO[bytes]:
     """Lock the file at ``path``, creating it if needed. Raises Unusable at once if another process holds the lock.
 
-    Closing the file releases the lock, and so does any end of the process.
+    Closing the file releases the lock, and so does any end of the process. The file holds the process's id.
     """
     try:
-        handle = os.fdopen(private.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab")
+        handle = os.fdopen(private.open_file(path, os.O_RDWR | os.O_CREAT), "r+b", buffering=0)
     except OSError as error:
         raise Unusable(
             f"{path.parent} cannot be used ({error.strerror}): name another --data-dir"
@@ -154,10 +155,16 @@ def lock(path: Path) -> IO[bytes]:
     try:
         _lock(handle)
     except OSError:
-        handle.close()
+        by = ""
+        # Windows lets nobody read what is locked, and on a full disk the holder wrote nothing.
+        with handle, suppress(OSError, ValueError):
+            by = f" (process {int(handle.read())})"
         raise Unusable(
-            f"Another ampmon serve uses {path.parent}: stop it, or name another --data-dir"
+            f"Another ampmon serve{by} uses {path.parent}: stop it, or name another --data-dir"
         ) from None
+    with suppress(OSError):  # without free space
+        handle.truncate()
+        handle.write(b"%d" % os.getpid())
     return handle
 
 
