@@ -64,14 +64,6 @@ def test_runs_that_never_say_more_than_that_they_begin_are_bounded(
     assert len(memory) == 0
 
 
-def test_an_older_version_does_not_come_back() -> None:
-    """An older version of a run does not replace a later one."""
-    memory, run_id = Memory(), uuid4()
-    for version in (4, 3):
-        memory.put(run_id, of_streams(1, version))
-    assert known(memory, run_id) == 4
-
-
 def test_a_batch_that_is_refused_leaves_nothing_remembered(store: Store) -> None:
     """A refused batch leaves nothing remembered, so the next batch is stored and counted correctly."""
     trainer = Trainer()

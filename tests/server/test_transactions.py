@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,7 @@ from ampmon_server.store.engine.errors import Conflict
 from ampmon_server.store.schema.tables import runs
 from batches import Trainer
 from postgres import Postgres
+from statements import statements
 from waiting import DEADLINE_S
 
 
@@ -73,6 +75,23 @@ def test_two_servers_may_begin_one_run(stores: list[Store]) -> None:
 
         assert (summary.ranks, summary.attempts, summary.updates) == (2, 1, 20)
         assert (summary.records, summary.lost_records, summary.version) == (40, 0, 2)
+
+
+def test_ranks_of_one_run_share_what_is_remembered(stores: list[Store]) -> None:
+    """Ranks that send to one server at the same time do not make it read the run again for each batch."""
+    store, ranks = stores[0], [Trainer(rank=0, world_size=4)]
+    ranks += [Trainer(ranks[0].run_id, rank, world_size=4) for rank in (1, 2, 3)]
+    for rank in ranks * 2:
+        store.ingest(rank.batch(rank.updates(1)))
+
+    def train(rank: Trainer) -> None:
+        for _ in range(10):
+            store.ingest(rank.batch(rank.updates(2), headers=()))
+
+    with statements(store._engine) as executed:
+        at_once(*(partial(train, rank) for rank in ranks))
+    assert not [each for each in executed if "FROM attempts" in each]
+    assert store.run(ranks[0].run_id)[0].updates == 22
 
 
 def test_no_edit_is_lost(stores: list[Store]) -> None:

@@ -248,9 +248,14 @@ class Memory:
         self._runs: OrderedDict[UUID, tuple[Remembered, int]] = OrderedDict()
         """Each run with its weight, which takes a while to compute for many streams."""
         self._weight = 0
+        self._turns = [threading.Lock() for _ in range(64)]
 
     def __len__(self) -> int:
         return len(self._runs)
+
+    def turn(self, run_id: UUID) -> threading.Lock:
+        """The lock to hold while writing a run. Without it, threads of one run would take turns with an empty cache."""
+        return self._turns[run_id.int % len(self._turns)]
 
     def take(self, run_id: UUID) -> Remembered:
         """Remove and return the cached state of a run; an empty state if it is not cached."""
@@ -264,10 +269,7 @@ class Memory:
             remembered.tails.clear()  # they weigh the most, and save the least
             weight = remembered.weight
         with self._lock:
-            other = self._take(run_id)
-            # On PostgreSQL another thread may have written the run meanwhile, from an empty state.
-            if other.version > remembered.version:
-                remembered, weight = other, other.weight
+            self._take(run_id)
             self._runs[run_id] = remembered, weight
             self._weight += weight
             while self._weight > WEIGHT_MAX:
@@ -319,9 +321,11 @@ def _together(database: Engine, memory: Memory, asked: Sequence[Asked]) -> list[
         runs.clear()
         return [_one(connection, memory, runs, each, alone=len(asked) == 1) for each in asked]
 
-    outcomes = engine.write(database, work)
-    for run_id, remembered in runs.items():
-        memory.put(run_id, remembered)
+    # A server with several threads stores one batch at a time.
+    with memory.turn(asked[0][0].run_id):
+        outcomes = engine.write(database, work)
+        for run_id, remembered in runs.items():
+            memory.put(run_id, remembered)
     return outcomes
 
 
