@@ -38,6 +38,7 @@ from ampmon_server.store.streams.scalers import Scaler, StreamSource
 from ampmon_server.store.updates import updates
 from batches import START, Trainer, statistics
 from databases import provide
+from statements import statements
 
 
 class Start(NamedTuple):
@@ -199,6 +200,18 @@ def test_a_run_may_be_resumed_on_more_ranks_or_fewer(
     for step in (0, 50, 190, 340, max(wanted)):
         found = store.parameters(run_id, step=step)
         assert (found.step, found.ranks) == (step, list(range(wanted[step])))
+
+
+def test_shards_are_added_up_for_the_summary_when_the_last_arrives(store: Store) -> None:
+    """Of the batches that bring the shards of a step, only the last makes the server read those of all ranks."""
+    run_id = uuid4()
+    ranks = [Trainer(run_id, rank, layout="sharded", world_size=4) for rank in range(4)]
+    for rank in ranks:
+        store.ingest(rank.batch(rank.updates(2, sampled=[1])))
+    with statements(store._engine) as executed:
+        for rank in ranks:
+            store.ingest(rank.batch(rank.updates(2, sampled=[1]), headers=()))
+    assert sum(each.startswith("SELECT streams.newest_sample") for each in executed) == 1
 
 
 @pytest.mark.parametrize("layouts", [("replicated", "sharded"), ("sharded", "replicated")])

@@ -180,8 +180,11 @@ def summarize(
     """Put the ``newest`` sample's fractions into the run's summary. If it is sharded, wait for the other shards."""
     rows = [newest]
     if stream.header.is_sharded:
-        count = shards(connection, scaler)[attempt.number]
-        numbers = [source.number for source in scaler.sampled[:count]]
+        whole = scaler.sampled[: shards(connection, scaler)[attempt.number]]
+        step = totals.row_from_bytes(newest)["step"][0]
+        if any(each.last_step is None or each.last_step < step for each in whole):
+            return
+        numbers = [source.number for source in whole]
         found = fetch(connection, _NEWEST, {"of": state.run_id, "numbers": numbers})
         rows = [row for (row,) in found if row is not None]
         if len(rows) < len(numbers):
