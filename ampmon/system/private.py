@@ -92,7 +92,8 @@ def replace(path: Path, content: bytes, *, durable: bool) -> None:
             if durable:
                 os.fsync(file.fileno())
         rename(temporary, path)
-    except OSError:
+    except OSError as error:
+        error.filename = str(path)  # a full disk names no file
         temporary.unlink(missing_ok=True)
         raise
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import resource
 import stat
 from pathlib import Path
 
@@ -106,6 +108,20 @@ def test_no_planted_link_is_followed(tmp_path: Path) -> None:
     with pytest.raises(KeyProblem, match="symbolic link"):
         Keys.load(folder)
     assert mine.read_text() == "precious" * 8
+
+
+def test_a_file_that_does_not_fit_on_the_disk_is_named(tmp_path: Path) -> None:
+    """Where a server's address cannot be written, the error names the file, and the old one stays."""
+    path = tmp_path / "address"
+    path.write_bytes(b"before")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
+    try:
+        with pytest.raises(OSError, match=re.escape(str(path))):
+            private.replace(path, b"after", durable=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"address": b"before"}
 
 
 def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
