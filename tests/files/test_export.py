@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import pytest
 
 import known_run
+from ampmon import wire
 from ampmon_server.cli import main
 from ampmon_server.exchange import formats, tables
 from ampmon_server.exchange.formats import COLUMNS, TABLES
 from ampmon_server.exchange.tables import pieces
 from ampmon_server.store import Store
-from batches import Trainer
+from batches import Trainer, statistics
 from files.conftest import store_with_known_run
 
 
@@ -132,6 +135,28 @@ def test_samples_of_resumed_runs_come_once(held: Held, begins: int, updates: int
     ]
     ends = begins + updates
     assert found == [(step, int(begins <= step < ends)) for step in range(max(20, ends))]
+
+
+def test_samples_of_long_runs_take_no_more_memory(held: Held) -> None:
+    """Reading 256 samples for an export takes about as much memory as reading 32, which are one block."""
+    _, store = held
+    parameters = tuple(
+        wire.Parameter(f"{number}.weight", (80,), "float32") for number in range(200)
+    )
+    taken = []
+    for count in (32, 256):
+        trainer = Trainer()
+        headers = (trainer.attempt, msgspec.structs.replace(trainer.stream, parameters=parameters))
+        sample = statistics(len(parameters)).to_wire()
+        updates = [trainer.update(gradients=sample) for _ in range(count)]
+        store.ingest(trainer.batch(updates, headers=headers))
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in store.samples(trainer.run_id)) == count
+            taken.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert taken[1] < 4 * taken[0]
 
 
 def test_a_cell_of_text_begins_no_formula() -> None:

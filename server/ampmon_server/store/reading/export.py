@@ -22,10 +22,6 @@ from ampmon_server.store.streams.scalers import (
 )
 
 
-_BLOCKS = 4
-"""The number of blocks read in one transaction."""
-
-
 class ExportedSample(NamedTuple):
     """One sampled update on one rank. The sample's indices refer to ``parameters``."""
 
@@ -67,24 +63,22 @@ def _of_source(
     after = (-1, -1)
     known: dict[int, Sequence[wire.Parameter]] = {}
     while True:
+        # One block at a time: with 5000 parameters, it takes 100 MB.
         with engine.reading(database) as connection:
-            rows = _blocks(connection, source, after)
-            held = [current_samples(connection, source, row.data, row.attempt) for row in rows]
-            new = {row.attempt for row in rows} - known.keys()
-            for attempt, (parameters, _) in packed_headers(connection, source, new).items():
-                known[attempt] = unpack_parameters(parameters)
-        for row, kept in zip(rows, held, strict=True):
-            of = source.rank, row.attempt
-            names = known[row.attempt]
-            yield row.first_step, [ExportedSample(name, *of, sample, names) for sample in kept]
-        if len(rows) < _BLOCKS:
-            return
-        after = (rows[-1].first_step, rows[-1].attempt)
+            row = _block(connection, source, after)
+            if row is None:
+                return
+            kept = current_samples(connection, source, row.data, row.attempt)
+            if row.attempt not in known:
+                header = packed_headers(connection, source, [row.attempt])[row.attempt]
+                known[row.attempt] = unpack_parameters(header[0])
+        of = source.rank, row.attempt
+        names = known[row.attempt]
+        yield row.first_step, [ExportedSample(name, *of, sample, names) for sample in kept]
+        after = (row.first_step, row.attempt)
 
 
-def _blocks(
-    connection: Connection, source: StreamSource, after: tuple[int, int]
-) -> Sequence[Row[Any]]:
+def _block(connection: Connection, source: StreamSource, after: tuple[int, int]) -> Row[Any] | None:
     table = gradient_blocks.c
     key = (table.first_step, table.attempt)
     statement: Select[Any] = (
@@ -92,6 +86,6 @@ def _blocks(
         .where(table.run_id == source.run_id, table.stream == source.number)
         .where(tuple_(*key) > tuple_(*after))
         .order_by(*key)
-        .limit(_BLOCKS)
+        .limit(1)
     )
-    return connection.execute(statement).all()
+    return connection.execute(statement).first()
