@@ -50,7 +50,7 @@ def _fail(error: Exception) -> None:
         signals.let_through(error)
     words = f"{type(error).__name__}: {error}"
     if isinstance(error, ModuleNotFoundError):
-        words = f"{error}, in {sys.executable}: pip install ampmon there"
+        words = f"{error}, in {sys.executable}: install ampmon there too"
     say_once(f"not watching this process: {words}")
 
 

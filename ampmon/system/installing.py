@@ -10,15 +10,15 @@ from urllib.request import url2pathname
 
 
 def install(extra: str) -> str:
-    """Return "pip install 'ampmon[torch]'", or the same with the folder of the clone that ampmon came from."""
+    """Return "pip install 'ampmon[torch]'", or the same with the clone or wheel that ampmon came from."""
     return f"pip install '{place()}[{extra}]'"
 
 
 def place() -> str:
-    """Return what pip installs ampmon from: the folder of the clone that it came from, or its name."""
+    """Return what pip installs ampmon from: the clone or wheel that it came from, or its name."""
     with suppress(Exception):  # the hint is part of another message, and the record may be damaged
-        # What pip records of a distribution installed from a URL. A folder has `dir_info`.
+        # What pip records of a distribution installed from a URL.
         origin = json.loads(distribution("ampmon").read_text("direct_url.json") or "{}")
-        if "dir_info" in origin:
+        if origin["url"].startswith("file:"):
             return url2pathname(urlsplit(origin["url"]).path)
     return "ampmon"

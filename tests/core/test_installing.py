@@ -1,4 +1,4 @@
-"""The command that installs what is missing names the folder that ampmon came from, if one is known."""
+"""The command that installs what is missing names the folder or file that ampmon came from, if one is known."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ampmon.system import installing
     ("record", "place"),
     [
         ('{"url": "file:///home/a%20b", "dir_info": {"editable": true}}', "/home/a b"),
+        ('{"url": "file:///home/a.whl", "archive_info": {}}', "/home/a.whl"),
         ('{"url": "https://example.org/a.whl", "archive_info": {}}', "ampmon"),
         (None, "ampmon"),
         ("", "ampmon"),
@@ -26,7 +27,7 @@ from ampmon.system import installing
 def test_the_folder_is_what_pip_records(
     record: str | None, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only a folder is named. A record that is missing or damaged is no error."""
+    """Only a folder or file of this machine is named. A record that is missing or damaged is no error."""
     found = SimpleNamespace(read_text=lambda name: record)
     monkeypatch.setattr(installing, "distribution", lambda name: found)
     assert installing.install("torch") == f"pip install '{place}[torch]'"

@@ -173,7 +173,7 @@ def test_no_bad_copy_is_put_back(settings: Settings, tmp_path: Path) -> None:
     assert {
         name: line.count(str(bad[name])) for name, (_, line) in answers.items()
     } == dict.fromkeys(bad, 1)
-    assert "pip install --upgrade" in answers["newer"][1]
+    assert "upgrade ampmon" in answers["newer"][1]
     assert in_folder(settings.server_directory) == before
     assert held(settings, trainer) == 3
 

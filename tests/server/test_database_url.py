@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
+from ampmon.system import installing
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Unusable
 from batches import Trainer
@@ -65,7 +66,7 @@ def test_without_psycopg_the_way_to_it_is_named(
     """Without psycopg the error says what to install."""
     monkeypatch.setitem(sys.modules, "psycopg", None)
 
-    assert "pip install 'ampmon[postgres]'" in refusal("postgresql://host/db", tmp_path)
+    assert installing.install("postgres") in refusal("postgresql://host/db", tmp_path)
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:

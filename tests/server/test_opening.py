@@ -69,7 +69,7 @@ def test_a_newer_schema_is_refused(settings: Settings, changed) -> None:
     """A database with a newer schema is refused, with the command that upgrades ampmon."""
     changed("UPDATE alembic_version SET version_num = '9001'")
 
-    assert "schema 9001): run pip install --upgrade 'ampmon[server]'" in refusal(settings)
+    assert "schema 9001): upgrade ampmon" in refusal(settings)
 
 
 def test_the_database_of_another_program_is_refused(settings: Settings, changed) -> None:

@@ -19,6 +19,7 @@ from urllib.parse import unquote_plus, urlsplit
 import msgspec
 
 from ampmon.errors import ConfigurationError
+from ampmon.system.installing import install
 from ampmon.wire import Severity
 from ampmon_server.model.thresholds import RANKS
 
@@ -38,7 +39,6 @@ PLAIN = frozenset(_OWN.split())
 _READS = ("attach", "include", "pem", "pgp", "redirect", "smime", "template", "wkd")
 """Options with these prefixes make Apprise read a file, fetch an address, or follow one."""
 
-EXTRA_MISSING = "alerts need Apprise: pip install 'ampmon[alerts]'"
 _BYTES_MAX = 256 * 1024
 
 Name = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.@+-]{1,64}\Z")]
@@ -141,7 +141,7 @@ def _options(url: str) -> Iterator[tuple[str, str]]:
 def read(path: Path, public_url: str | None = None) -> Alerts:
     """Read and check an alerts file. ``public_url``, if given, replaces the file's own. Raises ConfigurationError."""
     if importlib.util.find_spec("apprise") is None:
-        raise ConfigurationError(EXTRA_MISSING)
+        raise ConfigurationError(f"alerts need Apprise: {install('alerts')}")
     try:
         alerts = msgspec.toml.decode(_text(path), type=Alerts)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ampmon.errors import AmpmonError
+from ampmon.system.installing import install
 
 
 _PACKAGE = Path(__file__).parents[1]
@@ -69,7 +70,7 @@ def plotly_script() -> Path:
     """Return the script of the installed plotly package, without importing it. Raises BadScript without the package."""
     spec = find_spec("plotly")
     if spec is None or spec.origin is None:
-        raise BadScript("plotly is not installed: pip install 'ampmon[server]'")
+        raise BadScript(f"plotly is not installed: {install('server')}")
     return Path(spec.origin).parent / "package_data" / "plotly.min.js"
 
 

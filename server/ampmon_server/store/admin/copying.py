@@ -137,7 +137,7 @@ def _check(draft: Path, copy: Path) -> None:
     if schema.age == "newer":
         raise Unusable(
             f"{copy} was made by a newer ampmon (schema {schema.revision}): "
-            "run pip install --upgrade 'ampmon[server]'"
+            "upgrade ampmon on this machine"
         )
     if schema.age not in {"older", "current"}:
         raise Unusable(f"{copy} is not an ampmon database")

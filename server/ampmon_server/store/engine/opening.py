@@ -165,8 +165,8 @@ def _check(connection: Connection, url: URL) -> None:
     stands = migrations.schema(connection)
     if stands.age == "newer":
         raise Unusable(
-            f"{_named(url)} was made by a newer ampmon (schema {stands.revision}): run "
-            f"pip install --upgrade 'ampmon[server]', or name {_another(url)}"
+            f"{_named(url)} was made by a newer ampmon (schema {stands.revision}): "
+            f"upgrade ampmon, or name {_another(url)}"
         )
     if stands.age == "foreign":
         raise Unusable(

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError, NoSuchModuleError
 
+from ampmon.system.installing import install
 from ampmon_server.store.engine.errors import Unusable
 
 
@@ -53,7 +54,7 @@ _REMEDIES = {
 }
 """What to do, by SQLSTATE or its class."""
 
-INSTALL = "PostgreSQL needs psycopg: pip install 'ampmon[postgres]'"
+INSTALL = f"PostgreSQL needs psycopg: {install('postgres')}"
 
 
 def is_named_by(url: URL) -> bool:
