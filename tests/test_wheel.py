@@ -199,8 +199,8 @@ def test_the_wheel_explains_an_error_message(python: Path) -> None:
     assert ran.stdout.startswith("Attempting to unscale FP16 gradients\n")
 
 
-def test_the_wheel_without_torch_says_what_is_missing(python: Path) -> None:
-    """Without torch, using the scaler raises an error that names the extra to install."""
+def test_the_wheel_without_torch_says_what_is_missing(wheel: Path, python: Path) -> None:
+    """Without torch, using the scaler raises an error that names the wheel's extra to install."""
     ran = subprocess.run(
         [python, "-c", "import ampmon; ampmon.GradScaler"],
         capture_output=True,
@@ -208,4 +208,4 @@ def test_the_wheel_without_torch_says_what_is_missing(python: Path) -> None:
         check=False,
     )
 
-    assert "pip install 'ampmon[torch]'" in ran.stderr
+    assert f"pip install '{wheel}[torch]'" in ran.stderr

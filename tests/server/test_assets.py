@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 from starlette.testclient import TestClient
 
+from ampmon.system.installing import install
 from ampmon_server.cli import main
 from ampmon_server.pages import assets
 
@@ -47,7 +48,7 @@ def test_a_missing_script_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(assets, "plotly", assets.plotly.__wrapped__)
     with monkeypatch.context() as without_package:
         without_package.setattr(assets, "find_spec", lambda name: None)
-        with pytest.raises(assets.BadScript, match=r"pip install 'ampmon\[server\]'"):
+        with pytest.raises(assets.BadScript, match=re.escape(install("server"))):
             assets.check_plotly()
 
     monkeypatch.setattr(assets, "plotly_script", lambda: tmp_path / "plotly.min.js")
