@@ -212,12 +212,12 @@ def test_a_sitecustomize_that_runs_no_other_does_not_keep_ours_out(tmp_path: Pat
 
 
 def servers(directory: Path) -> list[int]:
-    """The pids of the servers on a data directory."""
+    """The pids of the background servers on a data directory, which docs/run.md stops by `stop-when-idle`."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # another process that has just ended
             words = file.read_bytes().split(b"\0")
-            if b"serve" in words and str(directory).encode() in words:
+            if b"--stop-when-idle" in words and str(directory).encode() in words:
                 found.append(int(file.parent.name))
     return found
 
