@@ -41,6 +41,7 @@ def refusal(url: str, directory: Path) -> str:
         (f"mysql://ada:{SECRET}@host/db", "mysql is not supported; use sqlite or"),
         (f"postgresql+psycopg2://ada:{SECRET}@host/db", "write postgresql+psycopg:// instead of"),
         (f"postgresql+asyncpg://ada:{SECRET}@host/db", "write postgresql+psycopg:// instead of"),
+        ("postgresql://ada@/db?host=a&port=x", "Received non-integer port arguments"),
         ("sqlite://", "name a file"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, text
-from sqlalchemy.exc import DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from ampmon.system.installing import install
 from ampmon_server.store.engine.errors import Unusable
@@ -54,8 +54,6 @@ _REMEDIES = {
 }
 """What to do, by SQLSTATE or its class."""
 
-INSTALL = f"PostgreSQL needs psycopg: {install('postgres')}"
-
 
 def is_named_by(url: URL) -> bool:
     """Whether a URL names PostgreSQL, with any driver."""
@@ -63,13 +61,13 @@ def is_named_by(url: URL) -> bool:
 
 
 def open_engine(url: URL) -> Engine:
-    """Create an engine for the database at ``url`` without connecting. Raises Unusable for any driver but psycopg."""
+    """Create an engine for the database at ``url`` without connecting. Raises Unusable for an invalid URL."""
     if url.drivername not in _NAMES:
         raise Unusable(f"--database-url: write {DRIVER}:// instead of {url.drivername}://")
     try:
         import psycopg
     except ImportError:
-        raise Unusable(INSTALL) from None
+        raise Unusable(f"PostgreSQL needs psycopg: {install('postgres')}") from None
 
     class Binary(psycopg.Cursor[Any]):
         """Fetches results in binary: a blob as text is twice as long and three times as slow."""
@@ -99,8 +97,8 @@ def open_engine(url: URL) -> Engine:
                 "cursor_factory": Binary,
             },
         )
-    except NoSuchModuleError:
-        raise Unusable(INSTALL) from None
+    except ArgumentError as error:
+        raise Unusable(f"--database-url: {error}") from None
 
 
 def confirm(engine: Engine) -> None:
