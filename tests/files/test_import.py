@@ -366,7 +366,7 @@ def test_what_is_no_export_is_refused(held: Held, written: Export, tmp_path: Pat
     with pytest.raises(CannotImport, match="its columns do not match"):
         tables_of([other])
     updates = written(store, "updates", "jsonl")
-    with pytest.raises(CannotImport, match="name one file of each table"):
+    with pytest.raises(CannotImport, match="pass one file of each table"):
         tables_of([updates, updates])
     with pytest.raises(CannotImport, match="no file has exported updates"):
         tables_of([written(store, "skips", "jsonl")])

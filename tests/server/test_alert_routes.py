@@ -287,7 +287,7 @@ def test_targets_that_cannot_be_listed_are_an_error(tmp_path: Path) -> None:
     ("options", "reason"),
     [
         (["--alerts", "none.toml"], "none.toml: No such file"),
-        (["--public-url", "https://ampmon.example.org"], "name --alerts FILE too"),
+        (["--public-url", "https://ampmon.example.org"], "pass --alerts FILE too"),
         (["--alerts", "none.toml", "--no-judging"], "--no-judging turns them off"),
     ],
 )

@@ -88,7 +88,7 @@ def test_no_copy_replaces_a_device(settings: Settings, tmp_path: Path) -> None:
     os.mkfifo(pipe)
     code, line = run_db("backup", pipe, "--force", "--data-dir", settings.data_directory)
 
-    assert (code, line) == (2, f"ampmon db backup: {pipe} already exists: name another file")
+    assert (code, line) == (2, f"ampmon db backup: {pipe} already exists: pass another file")
     assert pipe.is_fifo()
 
 
@@ -124,7 +124,7 @@ def test_no_copy_replaces_the_database(settings: Settings, tmp_path: Path) -> No
         code, line = run_db("backup", "--force", file, "--data-dir", settings.data_directory)
         assert (code, line) == (
             2,
-            f"ampmon db backup: {file} is the database itself: name another file",
+            f"ampmon db backup: {file} is the database itself: pass another file",
         )
     assert settings.database_file.stat().st_ino == before
     assert link.is_symlink()

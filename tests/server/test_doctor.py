@@ -272,7 +272,7 @@ def test_a_token_that_is_not_accepted_is_said_to_be_none(ward: Ward, tmp_path: P
     done = doctor("--url", ward.server.url, "--token-file", tmp_path / "token")
 
     assert (done.code, done.out) == (2, "")
-    assert "does not accept this token: name its --data-dir or --token-file" in done.err
+    assert "does not accept this token: pass its --data-dir or --token-file" in done.err
 
 
 def test_where_no_server_runs_it_asks_the_database(
@@ -298,7 +298,7 @@ def test_where_there_is_nothing_it_makes_nothing(tmp_path: Path) -> None:
     done = doctor("--data-dir", tmp_path)
 
     assert (done.code, done.out) == (2, "")
-    assert "name a --data-dir, or a server's --url" in done.err
+    assert "pass a --data-dir, or a server's --url" in done.err
     assert list(tmp_path.iterdir()) == []
 
 

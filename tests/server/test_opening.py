@@ -142,7 +142,7 @@ def test_a_missing_index_is_refused_with_the_way_to_it(settings: Settings, chang
     """The refusal for missing indexes gives the statements that recreate them; then the server starts."""
     changed("DROP INDEX ix_runs_changed", "DROP INDEX ix_attempts_run_id_attempt_id")
     line = refusal(settings)
-    statements = line.split("in that database, run ")[1].partition(", or name")[0]
+    statements = line.split("in that database, run ")[1].partition(", or pass")[0]
     changed(*filter(None, map(str.strip, statements.split(";"))))
 
     assert statements.count("CREATE ") == 2

@@ -221,7 +221,7 @@ def test_what_cannot_be_answered_names_what_helps(command: str, tmp_path: Path) 
 
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"ampmon {command}: no server runs on ")
-    assert "name a --data-dir, or a server's --url" in done.err
+    assert "pass a --data-dir, or a server's --url" in done.err
 
 
 # -- changes to runs -------------------------------------------------------------------------------------------------

@@ -256,7 +256,7 @@ def test_without_a_home_directory_commands_need_only_the_named_one(
     monkeypatch.delenv("AMPMON_DIR", raising=False)
     assert ampmon("sync", tmp_path).returncode == 0
     asked = ampmon("sync", tmp_path / "bare")
-    assert (asked.returncode, "name the server's token" in asked.stderr) == (1, True), asked.stderr
+    assert (asked.returncode, "pass the server's token" in asked.stderr) == (1, True), asked.stderr
     monkeypatch.setenv("AMPMON_TOKEN", token.strip())
     assert ampmon("sync", tmp_path / "bare").returncode == 0
     assert seqs(server.store.records(bare.id)) == [0, 1, 2]

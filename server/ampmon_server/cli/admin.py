@@ -163,7 +163,7 @@ def _tokens(settings: Settings, token: str | None, *, at_home: bool) -> list[str
         return [token]
     found = [token] if token and not settings.token_file else []
     try:
-        advice = "start `ampmon serve`, name its --data-dir or --token-file, or set AMPMON_TOKEN"
+        advice = "start `ampmon serve`, pass its --data-dir or --token-file, or set AMPMON_TOKEN"
         return [held_token(settings, advice), *found]
     except ClientError:
         if not found:

@@ -87,7 +87,7 @@ def back_up(arguments: argparse.Namespace) -> None:
     target: Path = (arguments.file or Path(f"ampmon-{_now()}.db")).absolute()
     if target.exists() and not (arguments.force and target.is_file()):
         rest = ", or pass --force" if target.is_file() else ""
-        raise Unusable(f"{target} already exists: name another file{rest}")
+        raise Unusable(f"{target} already exists: pass another file{rest}")
     with _progress_bar("copying") as on_progress:
         copying.back_up(database, target, on_progress)
     print(f"{target}: {target.stat().st_size:,} bytes, checked and intact")

@@ -150,7 +150,7 @@ def _opened(file: Path, force: bool) -> Iterator[IO[bytes]]:
     # The rename at the end would replace a device too, such as /dev/null.
     if file.exists() and not (force and file.is_file()):
         rest = ", or overwrite it with --force" if file.is_file() else ""
-        raise ConfigurationError(f"{file} already exists: name another file with -o{rest}")
+        raise ConfigurationError(f"{file} already exists: pass another file with -o{rest}")
     if not file.parent.is_dir():
         raise ConfigurationError(f"there is no folder {file.parent}: create it first")
     beside = file.with_name(f".{file.name}.{os.getpid()}")
@@ -212,5 +212,5 @@ def _batches(arguments: argparse.Namespace, name: str) -> Iterable[wire.Batch]:
     if any(file.suffix == ".csv" for file in files):
         raise CannotImport("a CSV cannot be imported: export it as Parquet or JSON Lines")
     if len(files) > 1:
-        raise CannotImport("name one text log, or only exports, or only event files")
+        raise CannotImport("pass one text log, or only exports, or only event files")
     return log_batches(read_log(files[0], arguments.log_of), name, project)

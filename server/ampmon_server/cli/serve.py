@@ -203,7 +203,7 @@ def listen(settings: Settings) -> socket.socket:
     beyond = not ipaddress.ip_address(place[0]).is_loopback
     if beyond and settings.tls_cert is None and not settings.behind_proxy:
         raise ConfigurationError(
-            f"--host {settings.host} would be reachable by others without TLS: name --tls-cert and --tls-key, "
+            f"--host {settings.host} would be reachable by others without TLS: pass --tls-cert and --tls-key, "
             "or a proxy that ends TLS with --behind-proxy; or listen on 127.0.0.1, and forward it with ssh -L"
         )
     # Name the protocol: only then asyncio turns off Nagle's algorithm, which delays each answer by 40 ms.

@@ -97,7 +97,7 @@ def _alerts(arguments: argparse.Namespace) -> Alerts | None:
     if arguments.alerts is None:
         if arguments.public_url is not None:
             raise ConfigurationError(
-                "--public-url is for the links in alerts: name --alerts FILE too"
+                "--public-url is for the links in alerts: pass --alerts FILE too"
             )
         return None
     if arguments.no_judging:

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     paths = spools_at(options.dir)
     if paths is None:
         raise ConfigurationError(
-            f"{options.dir} holds no spools: name a data directory (AMPMON_DIR), a copy of one, or one spool in it"
+            f"{options.dir} holds no spools: pass a data directory (AMPMON_DIR), a copy of one, or one spool in it"
         )
     bar = Bar(sys.stderr)
     ways = _Ways(options, arguments.url, arguments.token_file)
@@ -191,4 +191,4 @@ def _advice(left: list[SpoolOutcome], ways: _Ways) -> str:
             f"your token was not sent to {at!r}, because only a spool names that server: "
             "if it is the right one, name it with --url"
         )
-    return "name the server's token with --token-file or AMPMON_TOKEN"
+    return "pass the server's token with --token-file or AMPMON_TOKEN"

@@ -92,7 +92,7 @@ def held_token(settings: Settings, advice: str) -> str:
 def _token(settings: Settings, options: RunOptions) -> str:
     if settings.token_file is None and options.token:
         return options.token
-    advice = "name the server's --data-dir or --token-file, or set AMPMON_TOKEN"
+    advice = "pass the server's --data-dir or --token-file, or set AMPMON_TOKEN"
     return held_token(settings, advice)
 
 
@@ -130,7 +130,7 @@ def alone(
     if not (first or settings.database_file.exists() or waiting(settings.data_directory)):
         raise ClientError(
             f"no server runs on {settings.data_directory}, and it holds no runs: record one with "
-            "`ampmon run train.py`, or name a --data-dir, or a server's --url"
+            "`ampmon run train.py`, or pass a --data-dir, or a server's --url"
         )
     with (
         tempfile.TemporaryDirectory(prefix="ampmon-asking-") as folder,

@@ -62,7 +62,7 @@ class ApiClient:
         self.may_be_framed = False
         self.catch_up: Callable[[], object] = lambda: None
         self._not_accepted = (
-            f"{self.url} does not accept this token: name its --data-dir or --token-file"
+            f"{self.url} does not accept this token: pass its --data-dir or --token-file"
         )
         self.token = token
         self._headers = {"Authorization": f"Bearer {token}"}
@@ -163,7 +163,7 @@ class ApiClient:
                 ) from None
             why = f"does not answer{self._through} ({why_unanswered(error)})"
             raise ClientError(
-                f"{self.url} {why}: start `ampmon serve` there, or name another --url"
+                f"{self.url} {why}: start `ampmon serve` there, or pass another --url"
             ) from None
         self.may_be_framed = "X-Frame-Options" not in answer.headers
         if answer.status == 401:

@@ -46,13 +46,13 @@ def tables_of(paths: Sequence[Path]) -> Files:
         table = table_of(path)
         if table in found:
             raise CannotImport(
-                f"{path}: {found[table]} has {table} too: name one file of each table"
+                f"{path}: {found[table]} has {table} too: pass one file of each table"
             )
         if table is not None:
             found[table] = path
     if "updates" not in found:
         raise CannotImport(
-            "no file has exported updates: name them too, because the other rows refer to them"
+            "no file has exported updates: pass them too, because the other rows refer to them"
         )
     return found
 

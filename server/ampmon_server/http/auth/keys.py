@@ -45,7 +45,7 @@ class Keys:
             token = _kept(path, secrets.token_urlsafe(_TOKEN_BYTES)) if token_file is None else ""
         except OSError as error:
             raise KeyProblem(
-                f"{data_directory} cannot be used ({error.strerror}): name another --data-dir"
+                f"{data_directory} cannot be used ({error.strerror}): pass another --data-dir"
             ) from None
         if token_file is not None:
             return cls(_shared(token_file))

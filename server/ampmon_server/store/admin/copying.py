@@ -38,9 +38,9 @@ def back_up(source: Path, target: Path, on_progress: OnProgress) -> None:
     Servers may write meanwhile. ``on_progress`` gets the number of pages done and of all pages. Raises Unusable.
     """
     if not source.exists():
-        raise Unusable(f"{source} does not exist: name a --data-dir")
+        raise Unusable(f"{source} does not exist: pass a --data-dir")
     if target.exists() and target.samefile(source):
-        raise Unusable(f"{target} is the database itself: name another file")
+        raise Unusable(f"{target} is the database itself: pass another file")
     with _beside(target) as draft:
         _copy(source, draft, on_progress)
         found = _unsound(draft)

@@ -126,7 +126,7 @@ def _check_exists(url: URL) -> None:
     """Raise Unusable if there is no SQLite file. Opening it would create one, as in a mistyped directory."""
     if _is_sqlite(url) and not Path(url.database or "").exists():
         raise Unusable(
-            f"There is no database at {_named(url)}: name another --data-dir, or a --database-url"
+            f"There is no database at {_named(url)}: pass another --data-dir, or a --database-url"
         )
 
 
@@ -166,24 +166,24 @@ def _check(connection: Connection, url: URL) -> None:
     if stands.age == "newer":
         raise Unusable(
             f"{_named(url)} was made by a newer ampmon (schema {stands.revision}): "
-            f"upgrade ampmon, or name {_another(url)}"
+            f"upgrade ampmon, or pass {_another(url)}"
         )
     if stands.age == "foreign":
         raise Unusable(
             f"{_named(url)} belongs to another program, whose schema is {stands.revision}: "
-            f"name {_another(url)}"
+            f"pass {_another(url)}"
         )
     if stands.age != "current":
         raise Unusable(
             f"{_named(url)} has ampmon tables, but its schema version is unclear: "
-            f"{_restore(url)}, or name {_another(url)}"
+            f"{_restore(url)}, or pass {_another(url)}"
         )
     found = migrations.differences(connection)
     if found:
         rest = f"; and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
         raise Unusable(
             f"{_named(url)} does not match ampmon's schema: {'; '.join(found[:SHOWN_MAX])}{rest}: "
-            f"{_mend(connection, found, url)}, or name {_another(url)}"
+            f"{_mend(connection, found, url)}, or pass {_another(url)}"
         )
 
 
@@ -231,7 +231,7 @@ def _exclusively(url: URL) -> IO[bytes]:
         private.make(file.parent)
     except OSError as error:
         raise Unusable(
-            f"{file.parent} cannot be created ({error.strerror}): name another --data-dir"
+            f"{file.parent} cannot be created ({error.strerror}): pass another --data-dir"
         ) from None
     # A file of its own: `restore` holds the lock while it renames a copy over the database.
     held = sqlite.lock(file.with_name(file.name + ".lock"))
@@ -243,7 +243,7 @@ def _exclusively(url: URL) -> IO[bytes]:
     except OSError as error:
         held.close()
         raise Unusable(
-            f"{file} cannot be used ({error.strerror}): name another --data-dir"
+            f"{file} cannot be used ({error.strerror}): pass another --data-dir"
         ) from None
     return held
 
@@ -261,4 +261,4 @@ def _refusal(error: StoreError | DBAPIError, url: URL) -> str:
     elif sqlite.is_conflict(cause):
         advice = "stop the other program that uses it"
     said = getattr(cause, "orig", cause)
-    return f"{url.database} cannot be used as a database ({said}): {advice}, or name another --data-dir"
+    return f"{url.database} cannot be used as a database ({said}): {advice}, or pass another --data-dir"

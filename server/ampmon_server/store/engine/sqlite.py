@@ -150,7 +150,7 @@ def lock(path: Path) -> IO[bytes]:
         handle = os.fdopen(private.open_file(path, os.O_RDWR | os.O_CREAT), "r+b", buffering=0)
     except OSError as error:
         raise Unusable(
-            f"{path.parent} cannot be used ({error.strerror}): name another --data-dir"
+            f"{path.parent} cannot be used ({error.strerror}): pass another --data-dir"
         ) from None
     try:
         _lock(handle)
