@@ -309,3 +309,13 @@ def test_the_one_changed_line_of_the_readme_is_enough(data_directory: Path) -> N
 
     assert printed == ["not watched", "12"]
     assert os.listdir(data_directory / "spool")
+
+
+def test_nothing_installs_ampmon_by_its_name() -> None:
+    """No page and no view tells you to install ampmon by its name, because it is not published."""
+    places = [*PAGES, ROOT / "web/index.html"]
+    commands = re.compile(r"(?:^\$ |<code>|`)(pip install [^`<\n]*)", re.MULTILINE)
+    found = [each for place in places for each in commands.findall(place.read_text())]
+
+    assert "pip install '.[torch,server]'" in {each.partition("  ")[0] for each in found}
+    assert [each for each in found if re.search(r"[ ']ampmon\b", each)] == []
