@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 import urllib3
@@ -143,14 +144,15 @@ def test_what_cannot_end_is_ended(
     """A server whose database blocks requests too long exits with 1, and unanswered batches are not stored."""
     endless = f"{database}&options=-c%20lock_timeout%3D0"
     server = timed(HASTY, options=["--database-url", endless, "--no-judging"])
-    trainer = Trainer()
-    post(server, trainer.batch(trainer.updates(3)))
-    body = wire.encode(trainer.batch(trainer.updates(2)))
+    trainers = [Trainer(UUID(int=number)) for number in (1, 2)]  # one thread at a time writes a run
+    for trainer in trainers:
+        post(server, trainer.batch(trainer.updates(3)))
     with ThreadPoolExecutor() as pool:
         asked = []
 
         def ask() -> None:
-            for _ in range(2):
+            for trainer in trainers:
+                body = wire.encode(trainer.batch(trainer.updates(2)))
                 asked.append(
                     pool.submit(
                         server.request, "POST", "/api/v1/ingest", body=body, headers=MSGPACK
@@ -163,7 +165,7 @@ def test_what_cannot_end_is_ended(
         unanswered = [isinstance(each.exception(), urllib3.exceptions.HTTPError) for each in asked]
     rows = postgres.execute("SELECT updates FROM runs", make_url(database).database or "")
 
-    assert (code, unanswered, rows) == (1, [True, True], [(3,)])
+    assert (code, unanswered, rows) == (1, [True, True], [(3,), (3,)])
     assert server.printed.count("unfinished requests were not acknowledged") == 1
 
 
