@@ -250,7 +250,7 @@ def _add_db(commands: Commands) -> None:
     does = "check the stored data, and say how to repair it"
     verify = _add_database(commands, "verify", does, "database:verify")
     takes(verify, "--run ID", "check only this run", type=UUID)
-    may(verify, "--repair", "rebuild cells and totals from the rows that are left")
+    may(verify, "--repair", "rebuild aggregates and totals from the rows that are left")
     does = "show what can be removed from old runs, or remove it"
     prune = _add_database(commands, "prune", does, "pruning:prune")
     takes_keeping(prune)
