@@ -103,6 +103,15 @@ def test_what_tells_of_no_scale_is_refused(tmp_path: Path) -> None:
         read_log(file)
 
 
+@pytest.mark.parametrize("start", [b"SQLite format 3\0", b"<!DOCTYPE html>\n"])
+def test_a_database_and_a_report_are_no_logs(tmp_path: Path, start: bytes) -> None:
+    """A binary file and an HTML page are rejected, even if they contain lines of a log."""
+    file = tmp_path / "train.log"
+    file.write_bytes(start + b"\nstep 1 loss scale: 65536.0\nstep 2 loss scale: 32768.0\n")
+    with pytest.raises(CannotImport, match="is not a text log"):
+        read_log(file)
+
+
 @pytest.mark.parametrize("odd", ["-4.0", "1e-310", "9e-46"])
 def test_a_printed_scale_may_be_anything(store: Store, tmp_path: Path, odd: str) -> None:
     """A log with a negative or a tiny scale, or a date beyond what a record holds, is imported."""

@@ -8,8 +8,7 @@ from contextlib import suppress
 
 import msgspec
 
-from ampmon.system import interpreter
-from ampmon.system.installing import install
+from ampmon.system import installing, interpreter
 from ampmon_server.alerting.deliver import DEADLINE_S
 from ampmon_server.alerting.messages import DeliveryOutcome, Message, Trouble
 from ampmon_server.alerting.targets import Target
@@ -17,7 +16,7 @@ from ampmon_server.alerting.targets import Target
 
 _WORDS: dict[Trouble, str] = {
     "failed": "the sending process failed",
-    "missing": f"Apprise is not installed: {install('alerts')}",
+    "missing": f"Apprise is not installed: {installing.install('alerts')}",
     "private": "its address is private: set allow_private = true",
     "redirect": "it answered with a redirect{status}: use the new address",
     "refused": "it refused the message{status}",

@@ -39,7 +39,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     """Check the options, and return the settings with the certificate's host names. Raises AmpmonError."""
     settings = _settings(arguments)
     if (settings.tls_cert is None) != (settings.tls_key is None):
-        raise ConfigurationError("--tls-cert and --tls-key: name both, the certificate and its key")
+        raise ConfigurationError("--tls-cert and --tls-key: pass both, the certificate and its key")
     certificate = Certificate.of(settings)
     names = () if certificate is None else certificate.names
     _check_workers(settings, arguments.workers)

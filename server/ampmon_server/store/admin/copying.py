@@ -136,8 +136,7 @@ def _check(draft: Path, copy: Path) -> None:
         database.dispose()
     if schema.age == "newer":
         raise Unusable(
-            f"{copy} was made by a newer ampmon (schema {schema.revision}): "
-            "upgrade ampmon on this machine"
+            f"{copy} was made by a newer ampmon (schema {schema.revision}): upgrade ampmon"
         )
     if schema.age not in {"older", "current"}:
         raise Unusable(f"{copy} is not an ampmon database")

@@ -165,13 +165,11 @@ def _check(connection: Connection, url: URL) -> None:
     stands = migrations.schema(connection)
     if stands.age == "newer":
         raise Unusable(
-            f"{_named(url)} was made by a newer ampmon (schema {stands.revision}): "
-            f"upgrade ampmon, or pass {_another(url)}"
+            f"{_named(url)} is of a newer ampmon (schema {stands.revision}): upgrade ampmon, or pass {_another(url)}"
         )
     if stands.age == "foreign":
         raise Unusable(
-            f"{_named(url)} belongs to another program, whose schema is {stands.revision}: "
-            f"pass {_another(url)}"
+            f"{_named(url)} belongs to another program, whose schema is {stands.revision}: pass {_another(url)}"
         )
     if stands.age != "current":
         raise Unusable(
