@@ -94,6 +94,18 @@ def test_ranks_of_one_run_share_what_is_remembered(stores: list[Store]) -> None:
     assert store.run(ranks[0].run_id)[0].updates == 22
 
 
+def test_a_rank_waits_for_another_as_long_as_for_a_lock(
+    stores: list[Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch is rejected, to be sent again, if another batch of its run takes longer than a lock may."""
+    monkeypatch.setattr(postgresql, "LOCK_TIMEOUT_MS", 10)
+    trainer = Trainer()
+    batch = trainer.batch(trainer.updates(1))
+    with stores[0]._memory.turn(trainer.run_id), pytest.raises(Busy):
+        stores[0].ingest(batch)
+    assert stores[0].ingest(batch).changed
+
+
 def test_no_edit_is_lost(stores: list[Store]) -> None:
     """Each of several edits by two servers at once counts as a version."""
     trainer = Trainer()

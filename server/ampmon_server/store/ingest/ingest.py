@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
@@ -14,7 +15,7 @@ from sqlalchemy import Connection, Engine
 
 from ampmon import wire
 from ampmon_server.store.alerts import alerts
-from ampmon_server.store.engine import engine
+from ampmon_server.store.engine import engine, postgresql
 from ampmon_server.store.engine.errors import BadBatch, Busy, NotFound, UnknownHeader
 from ampmon_server.store.ingest.commit import BatchWriter
 from ampmon_server.store.ingest.ledger import LedgerView
@@ -244,23 +245,29 @@ class Memory:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._runs: OrderedDict[UUID, tuple[Remembered, int]] = OrderedDict()
         """Each run with its weight, which takes a while to compute for many streams."""
         self._weight = 0
         self._turns = [threading.Lock() for _ in range(64)]
 
-    def __len__(self) -> int:
-        return len(self._runs)
-
-    def turn(self, run_id: UUID) -> threading.Lock:
-        """The lock to hold while writing a run. Without it, threads of one run would take turns with an empty cache."""
-        return self._turns[run_id.int % len(self._turns)]
+    @contextmanager
+    def turn(self, run_id: UUID) -> Iterator[None]:
+        """Let one thread at a time write a run, so that each finds it cached. Raises Busy as a locked row does."""
+        lock = self._turns[run_id.int % len(self._turns)]
+        if not lock.acquire(timeout=postgresql.LOCK_TIMEOUT_MS / 1e3):
+            raise Busy("Other batches of the run take too long.")
+        try:
+            yield
+        finally:
+            lock.release()
 
     def take(self, run_id: UUID) -> Remembered:
         """Remove and return the cached state of a run; an empty state if it is not cached."""
         with self._lock:
-            return self._take(run_id)
+            found, weight = self._runs.pop(run_id, (Remembered(), 0))
+            self._weight -= weight
+            return found
 
     def put(self, run_id: UUID, remembered: Remembered) -> None:
         """Cache the state of a run, whose version must be committed."""
@@ -269,16 +276,11 @@ class Memory:
             remembered.tails.clear()  # they weigh the most, and save the least
             weight = remembered.weight
         with self._lock:
-            self._take(run_id)
+            self.take(run_id)
             self._runs[run_id] = remembered, weight
             self._weight += weight
             while self._weight > WEIGHT_MAX:
-                self._take(next(iter(self._runs)))
-
-    def _take(self, run_id: UUID) -> Remembered:
-        found, weight = self._runs.pop(run_id, (Remembered(), 0))
-        self._weight -= weight
-        return found
+                self.take(next(iter(self._runs)))
 
 
 Asked: TypeAlias = tuple[wire.Batch, Sender]
@@ -341,13 +343,11 @@ def _one(
     batch, sender = asked
     # Taken out, so that a rejected batch takes its changes of the cached state with it.
     remembered = runs.pop(batch.run_id, None) or memory.take(batch.run_id)
-    now = engine.now_us()
-    outcome: Outcome
     # Alone, a rejected batch rolls back the whole transaction. SQLAlchemy's own savepoint takes four times as long.
     if not alone:
         connection.exec_driver_sql("SAVEPOINT batch")
     try:
-        outcome = ingest(connection, batch, now, sender, remembered)
+        outcome: Outcome = ingest(connection, batch, engine.now_us(), sender, remembered)
         runs[batch.run_id] = remembered
     except _REFUSALS as refusal:
         if alone:

@@ -72,9 +72,8 @@ def _of_source(
             if row.attempt not in known:
                 header = packed_headers(connection, source, [row.attempt])[row.attempt]
                 known[row.attempt] = unpack_parameters(header[0])
-        of = source.rank, row.attempt
-        names = known[row.attempt]
-        yield row.first_step, [ExportedSample(name, *of, sample, names) for sample in kept]
+        of = name, source.rank, row.attempt
+        yield row.first_step, [ExportedSample(*of, sample, known[row.attempt]) for sample in kept]
         after = (row.first_step, row.attempt)
 
 

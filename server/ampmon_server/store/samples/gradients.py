@@ -184,10 +184,9 @@ def summarize(
         step = totals.row_from_bytes(newest)["step"][0]
         if any(each.last_step is None or each.last_step < step for each in whole):
             return
-        numbers = [source.number for source in whole]
-        found = fetch(connection, _NEWEST, {"of": state.run_id, "numbers": numbers})
-        rows = [row for (row,) in found if row is not None]
-        if len(rows) < len(numbers):
+        of = {"of": state.run_id, "numbers": [each.number for each in whole]}
+        rows = [row for (row,) in fetch(connection, _NEWEST, of) if row is not None]
+        if len(rows) < len(whole):
             return
     shared = [totals.series(totals.row_from_bytes(row), exact=True) for row in rows]
     on_grid = combine_shards(shared).on_grid
