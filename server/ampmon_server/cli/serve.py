@@ -217,7 +217,7 @@ def listen(settings: Settings) -> socket.socket:
         listener.close()
         raise ConfigurationError(
             f"port {settings.port} of {settings.host} cannot be used ({error.strerror}): "
-            "stop the program that uses it, or name another --port (0 for any). If it is ampmon, `ampmon token link` "
+            "stop the program that uses it, or pass another --port (0 for any). If it is ampmon, `ampmon token link` "
             "prints a link to its page"
         ) from None
     return listener

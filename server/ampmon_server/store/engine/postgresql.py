@@ -188,9 +188,9 @@ def _remedy(error: DBAPIError, url: URL) -> str:
     if "password" in said or "authentication" in said or "pg_hba.conf" in said:
         return "check the user, and the password in PGPASSWORD or ~/.pgpass"
     if f'role "{user}" does not exist' in said:
-        return f"create it with createuser {user}, or name another user in --database-url"
+        return f"create it with createuser {user}, or pass another user in --database-url"
     if "does not exist" in said and "database" in said:
-        return f"create it with createdb {database}, or name another in --database-url"
+        return f"create it with createdb {database}, or pass another in --database-url"
     return (
         _REMEDIES.get(state)
         or _REMEDIES.get(state[:2])

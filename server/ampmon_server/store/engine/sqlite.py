@@ -160,7 +160,7 @@ def lock(path: Path) -> IO[bytes]:
         with handle, suppress(OSError, ValueError):
             by = f" (process {int(handle.read())})"
         raise Unusable(
-            f"Another ampmon serve{by} uses {path.parent}: stop it, or name another --data-dir"
+            f"Another ampmon serve{by} uses {path.parent}: stop it, or pass another --data-dir"
         ) from None
     with suppress(OSError):  # without free space
         handle.truncate()
