@@ -126,11 +126,17 @@ class MaintenanceThread:
             return
         sender.ensure_running(options.dir)
         self._warn_of_rejected()
-        status = sender.status(options.dir)
-        problem = status.problem(options.url, self._attempt_id) if status else None
         # At first, the status is of the time before this run, which may have brought another route.
-        if problem and now_s - self._began_s >= (EVERY_S if options.named else STARTING_S):
-            absent = problem == NO_TOKEN or problem.endswith("connection refused")
+        if now_s - self._began_s >= (EVERY_S if options.named else STARTING_S):
+            self._warn_of_problem()
+
+    def _warn_of_problem(self, *, unless_absent: bool = False) -> None:
+        options = self._recorder.options
+        status = sender.status(options.dir)
+        found = status and status.problem(options.url, self._attempt_id, token=options.token)
+        problem = found or ""
+        absent = problem == NO_TOKEN or problem.endswith("connection refused")
+        if problem and not (absent and unless_absent):
             unanswered = absent or problem.startswith("no answer")
             failure = "cannot be reached" if unanswered else "takes no records"
             todo = " Start the server with `ampmon serve`." if absent else ""
@@ -155,7 +161,8 @@ class MaintenanceThread:
             # A short run may end before the loop above has started a sender.
             sender.ensure_running(options.dir)
             left_s = max(self._deadline - time.monotonic(), 0.0)
-            sender.wait_until_sent(options.dir, self._attempt_id, left_s)
+            if not sender.wait_until_sent(options.dir, self._attempt_id, left_s):
+                self._warn_of_problem(unless_absent=not options.named)  # it may still be starting
             self._warn_of_rejected()
             self._recorder.findings.look(self._spool.path)
 

@@ -125,7 +125,9 @@ def wait_until_sent(directory: Path, attempt_id: UUID, deadline_s: float) -> boo
         now_s = time.monotonic()
         said = status(directory)
         if now_s >= deadline_s or (
-            said and destination and said.problem(destination.url, attempt_id)
+            said
+            and destination
+            and said.problem(destination.url, attempt_id, token=destination.token)
         ):
             return False
         if now_s >= look_after_s:

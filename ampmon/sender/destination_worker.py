@@ -15,7 +15,7 @@ from ampmon.config import Route, is_loopback
 from ampmon.errors import AmpmonError, NewerRecords, Refused, Unreachable
 from ampmon.sender.backoff import FIRST_S, LOCAL_FIRST_S, LOCAL_MAX_S, MAX_S, Backoff
 from ampmon.sender.delivery import BATCH_BYTES_MAX, SpoolDelivery
-from ampmon.sender.statusfile import DestinationStatus
+from ampmon.sender.statusfile import DestinationStatus, token_id
 from ampmon.spool.state import Destination
 from ampmon.transport import BLAMES_THE_BATCH, Transport
 
@@ -59,6 +59,7 @@ class DestinationWorker:
     ) -> None:
         self.url = destination.url
         self.transport = transport
+        self._token_id = token_id(destination.token)
         self._route = destination.route
         self._gone = gone
         self._clock = clock
@@ -253,6 +254,7 @@ class DestinationWorker:
         deliveries = self._deliveries()
         return DestinationStatus(
             url=self.url,
+            token_id=self._token_id,
             problem=self._problem,
             refused=self._refused(),
             since=self._since,

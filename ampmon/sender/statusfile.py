@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from pathlib import Path
 from uuid import UUID
@@ -18,14 +19,16 @@ STALE_AFTER_S = 10.0
 
 
 class DestinationStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one server. Times are microseconds since the epoch.
+    """The state of one server for the runs with one token. Times are microseconds since the epoch.
 
+    ``token_id`` is `token_id` of a token that was given explicitly, or None for the data directory's.
     ``since`` is when the server last took a batch or, before that, when it was first tried. ``problem`` says why all
     records wait, or None. ``refused`` says why those of single spools do, by the spool's name. Of the ``rejected``
     records, those ``discarded`` are not kept in a file.
     """
 
     url: str
+    token_id: str | None = None
     problem: str | None
     since: int
     waiting_bytes: int
@@ -42,10 +45,13 @@ class SenderStatus(msgspec.Struct, frozen=True, kw_only=True):
     updated: int
     destinations: tuple[DestinationStatus, ...]
 
-    def problem(self, url: str, attempt_id: UUID | None = None) -> str | None:
+    def problem(
+        self, url: str, attempt_id: UUID | None = None, *, token: str | None = None
+    ) -> str | None:
         """Why records for the server at ``url`` wait, or only those of an attempt. None if no problem is known."""
+        server = url, token_id(token)
         for destination in self.destinations:
-            if destination.url == url and destination.problem is not None:
+            if (destination.url, destination.token_id) == server and destination.problem:
                 return destination.problem
             for name, problem in destination.refused.items():
                 if attempt_id is not None and name.startswith(attempt_id.hex):
@@ -55,6 +61,13 @@ class SenderStatus(msgspec.Struct, frozen=True, kw_only=True):
     def write(self, directory: Path) -> None:
         """Replace the last status. Raises OSError."""
         private.replace(home(directory) / _NAME, msgspec.json.encode(self), durable=False)
+
+
+def token_id(token: str | None) -> str | None:
+    """Return what tells tokens apart, without the secret."""
+    if token is None:
+        return None
+    return hashlib.sha256(token.encode(errors="replace")).hexdigest()[:16]
 
 
 def status(directory: Path) -> SenderStatus | None:

@@ -208,6 +208,25 @@ def test_a_server_with_another_token_is_not_called_unreachable(
         assert "ampmon serve" not in trainer.finish()
 
 
+def test_a_run_with_the_right_token_is_not_warned_of_one_with_another(
+    new_server: Callable[..., Server], data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records of a run with a wrong token wait. The next run, with the right one, is delivered without a warning."""
+    server = new_server(data_directory)
+    monkeypatch.setenv("AMPMON_MODE", "online")
+    monkeypatch.setenv("AMPMON_URL", server.url)
+    monkeypatch.setenv("AMPMON_TOKEN", "another")
+    with Trainer() as trainer:
+        trainer.train(1)
+        assert "takes no records" in trainer.finish()  # although it was short
+    monkeypatch.delenv("AMPMON_TOKEN")
+    with Trainer() as trainer:
+        trainer.train(1)
+        warnings = trainer.finish()
+        assert stored(server, trainer.run_id) == 1
+    assert "takes no records" not in warnings
+
+
 def kept_losses(server: Server, run_id: str) -> dict[int, tuple[float | None, str | None]]:
     """The stored losses by step, each with its kind if it is not finite."""
     answer = server.get(f"/runs/{run_id}/scalars?name=loss")
