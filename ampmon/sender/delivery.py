@@ -82,8 +82,8 @@ class SpoolDelivery:
     def urgent(self) -> bool:
         """Whether the next batch should not wait for more records: it is the first or last, or many wait already."""
         with contextlib.suppress(OSError):
-            if self.sent and not is_closed(self.path):
-                return self.waiting_bytes() >= _BATCH_BYTES_MIN
+            least = _BATCH_BYTES_MIN if self.sent else 1
+            return is_closed(self.path) or self.waiting_bytes() >= least
         return True
 
     def series(self) -> tuple[UUID, int] | None:

@@ -75,6 +75,7 @@ class DestinationWorker:
         self._backoff = self._new_backoff()
         self._bytes_max = BATCH_BYTES_MAX
         self._spools: dict[str, SpoolTurns] = {}
+        self._watched = True
         self._problem: str | None = None
         self._since = _now()
         self._rejected = self._discarded = self._corrupt = 0
@@ -109,9 +110,9 @@ class DestinationWorker:
 
     def _gather(self) -> None:
         """Wait until the next batch is worth sending."""
-        watched = any(each.watched for each in self._deliveries())
-        for _ in range(round((WATCHED_PACE_S if watched else UNWATCHED_PACE_S) / POLL_S)):
-            if any(each.urgent() for each in self._deliveries()) or self._stop.wait(POLL_S):
+        for _ in range(round((WATCHED_PACE_S if self._watched else UNWATCHED_PACE_S) / POLL_S)):
+            ready = [each for each in list(self._spools.values()) if each.problem is None]
+            if any(each.delivery.urgent() for each in ready) or self._stop.wait(POLL_S):
                 return
 
     def stop(self) -> None:
@@ -204,6 +205,7 @@ class DestinationWorker:
             self._idle_since_s = self._clock()
             del self._spools[name]
         if progress == "sent":
+            self._watched = turns.delivery.watched
             self._backoff.succeeded()
             turns.backoff.succeeded()
             if self._problem is not None:
