@@ -3,7 +3,7 @@
 All kinds train their own copy of the same model on the same batches from the same seed, so they do the same arithmetic
 and skip the same updates. A real server takes the records. They take turns in blocks of updates. The monitor's clock
 stands still while others train, because its budget is a share of the time between its updates. The place of a model in
-memory changes its speed by up to 2 % on a CPU, so several passes each begin with new models. `ratio` is that of the
+memory changes its speed by up to 3 % on a CPU, so several passes each begin with new models. `ratio` is that of the
 total times. `median_ratio` is that of single turns and misses the cost of rare samples. "stock again" shows the noise.
 `host_ms` is the time until an update is enqueued, and `overhead` is the value of `scaler.monitor`.
 """
