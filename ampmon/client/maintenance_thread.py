@@ -130,7 +130,8 @@ class MaintenanceThread:
         if now_s - self._began_s >= (EVERY_S if options.named else STARTING_S):
             self._warn_of_problem()
 
-    def _warn_of_problem(self, *, unless_absent: bool = False) -> None:
+    def _warn_of_problem(self, *, unless_absent: bool = False) -> bool:
+        """Warn about what keeps the sender from sending, and return whether it reports anything."""
         options = self._recorder.options
         status = sender.status(options.dir)
         found = status and status.problem(options.url, self._attempt_id, token=options.token)
@@ -145,6 +146,16 @@ class MaintenanceThread:
                 f"ampmon: {options.url} {failure} ({problem}). Training goes on; records wait in {options.dir} and are "
                 f"sent when it takes them.{todo}",
             )
+        return bool(problem)
+
+    def _warn_of_unsent(self) -> None:
+        options = self._recorder.options
+        self._recorder.warn(
+            "unsent",
+            f"ampmon: {options.url} has not confirmed the newest records of this run yet. They are in {options.dir}, "
+            "and the sender process goes on. If this machine or container ends before it is done, run `ampmon sync` "
+            "on that directory.",
+        )
 
     def _warn_of_rejected(self) -> None:
         if (rejected := self._spool.path / REJECTED).exists():
@@ -161,8 +172,10 @@ class MaintenanceThread:
             # A short run may end before the loop above has started a sender.
             sender.ensure_running(options.dir)
             left_s = max(self._deadline - time.monotonic(), 0.0)
-            if not sender.wait_until_sent(options.dir, self._attempt_id, left_s):
-                self._warn_of_problem(unless_absent=not options.named)  # it may still be starting
+            sent = sender.wait_until_sent(options.dir, self._attempt_id, left_s)
+            # A server that is absent may still be starting.
+            if not sent and not self._warn_of_problem(unless_absent=not options.named):
+                self._warn_of_unsent()
             self._warn_of_rejected()
             self._recorder.findings.look(self._spool.path)
 

@@ -72,6 +72,21 @@ def test_everything_arrives_once_through_a_hostile_network(
     assert columns["step"] == list(range(UPDATES))
 
 
+def test_run_that_ends_before_its_records_are_confirmed_says_so(
+    recorder: RecordingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run whose server has not answered yet at its end says that its newest records are not confirmed."""
+    with Proxy(recorder.port) as proxy:
+        proxy.next("hang")
+        monkeypatch.setenv("AMPMON_URL", proxy.url)
+        monkeypatch.setenv("AMPMON_TOKEN", "secret")
+        monkeypatch.setenv("AMPMON_MODE", "online")
+        with Trainer() as trainer:
+            trainer.train(10)
+            wait_for(lambda: proxy.counts["hang"])
+            assert f"{proxy.url} has not confirmed the newest records" in trainer.finish()
+
+
 def finished(server: Server, run_id: str) -> dict[str, Any] | None:
     answer = server.request("GET", f"/api/v1/runs/{run_id}")
     found = answer.json() if answer.status == 200 else {}
