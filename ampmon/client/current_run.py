@@ -11,7 +11,9 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize, register_after_fork
 from typing import Any
 
@@ -214,11 +216,11 @@ def _at_exit() -> None:
     # In an interactive session, `sys.last_value` is the exception of an earlier line, which ended nothing.
     if hasattr(sys, "ps1"):
         return finish()
-    # Before the exit handlers run, the interpreter stores the exception there. Those of a multiprocessing child run
-    # while it is still handled.
+    # Before the exit handlers run, the interpreter stores the exception there. Before Python 3.13, those of a
+    # multiprocessing child run while it is still handled.
     fatal = getattr(sys, "last_value", None) or sys.exc_info()[1]
     outcome, updates = _left or ("finished", 0)
-    if fatal is not None:
+    if fatal is not None and fatal is not _handled:
         outcome = _outcome(fatal)
     elif updates != _updates():  # the script caught the SystemExit and trained on
         outcome = "finished"
@@ -233,8 +235,6 @@ def _updates() -> int:
 
 def _outcome(fatal: BaseException) -> str:
     """How a process ends that this exception ends. torch and Hydra turn one of a training into `sys.exit(1)`."""
-    if fatal is _handled:
-        return "finished"
     if isinstance(fatal, SystemExit):
         # A code may be any object. Asking a tensor of two elements whether it is true would raise.
         code = fatal.code if isinstance(fatal.code, int) else int(fatal.code is not None)
@@ -246,8 +246,9 @@ def _outcome(fatal: BaseException) -> str:
 
 
 def _after_fork_in_child() -> None:
-    global _beginning, _lock
+    global _beginning, _left, _lock
     _beginning, _lock = False, threading.RLock()  # another thread of the parent may have held it
+    _left = _left and ("finished", 0)
     if _current is not None:
         _current.after_fork_in_child()
 
@@ -257,6 +258,20 @@ def _finish_in_worker(_: object) -> None:
     _handled = sys.exc_info()[1]
     # At exit, only finalizers with a priority run.
     Finalize(None, _at_exit, exitpriority=0)
+    traceback.print_exc = _noting_printed(traceback.print_exc)
+
+
+def _noting_printed(print_exc: Callable[..., None]) -> Callable[..., None]:
+    """Note the exception that ends a multiprocessing child, which prints it. The exit handlers of 3.13 run later."""
+
+    @functools.wraps(print_exc)
+    def call(*args: Any, **kwargs: Any) -> None:
+        global _left
+        if sys._getframe(1).f_code is BaseProcess._bootstrap.__code__:  # type: ignore[attr-defined]
+            _left = type(sys.exc_info()[1]).__name__, _updates()
+        print_exc(*args, **kwargs)
+
+    return call
 
 
 atexit.register(_at_exit)

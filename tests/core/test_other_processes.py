@@ -88,7 +88,7 @@ if __name__ == "__main__":
     try:
         sys.exit(1)
     except SystemExit:
-        for fails in "code", False:
+        for fails in "code", True, False:
             child = fork.Process(target=train, args=(0, fails))
             child.start()
             child.join()
@@ -104,7 +104,8 @@ def test_a_child_that_imports_ampmon_first_says_how_it_ended(
     scripts.run(str(script))
     ends = [one.messages[-1] for one in recordings(data_directory)]
     events = sorted(str((end.kind, end.detail)) for end in ends if isinstance(end, wire.Event))
-    raised = [("exception", {"type": why}) for why in ("SystemExit(3)", "ValueError")]
+    types = "SystemExit(3)", "ValueError", "ValueError"
+    raised = [("exception", {"type": why}) for why in types]
     assert events == [str(each) for each in (*raised, ("finish", {}), ("finish", {}))]
 
 

@@ -96,7 +96,9 @@ def test_a_script_without_an_interpreter_runs_in_a_shell(tmp_path: Path) -> None
 
 def test_a_shell_script_s_pipes_end_as_they_would_without() -> None:
     """A program whose reader is gone is ended by SIGPIPE, which Python ignores for itself."""
-    script = 'yes | head -1; echo "${PIPESTATUS[0]}"; grep SigIgn /proc/self/status'
+    # Without the bits of 32 and 33, which glibc keeps for itself: Python 3.13's subprocess ignores them.
+    ignored = "echo $((0x$(grep SigIgn /proc/self/status | cut -f 2) & 0x7fffffff))"
+    script = 'yes | head -1; echo "${PIPESTATUS[0]}"; ' + ignored
     plain = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     done = run("bash", "-c", script)
     assert (done.stdout, done.stderr) == (plain.stdout, plain.stderr)

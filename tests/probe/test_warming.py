@@ -82,7 +82,8 @@ def test_training_goes_on_where_no_thread_can_be_had(monkeypatch: pytest.MonkeyP
 
 
 FORKED = """
-import os, sys, threading
+import os, sys, threading, warnings
+warnings.simplefilter("ignore")  # from 3.12 on, Python warns of each fork beside a thread
 from ampmon.probe.gpu.loading import BackgroundJobs
 warmer, parent, go = BackgroundJobs(), os.getpid(), threading.Event()
 def job():
