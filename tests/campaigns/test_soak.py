@@ -38,7 +38,8 @@ def test_kills_lose_and_double_nothing_and_a_lost_record_is_found(tmp_path: Path
 
 def _spoiled(one: Round, how: str) -> Count:
     """The comparison's count after a record was removed, duplicated or changed."""
-    with create_engine(one.database_url).connect() as connection:
+    database = create_engine(one.database_url)
+    with database.connect() as connection:
         paged = scalars.PAGES if how == "lose a loss" else updates.PAGES
         page = connection.execute(select(paged.table)).first()
         assert page is not None
@@ -55,4 +56,5 @@ def _spoiled(one: Round, how: str) -> Count:
         insert_rows(connection, paged.table, [stored], replace=True)
         count = compare(connection, one.trainings())
         connection.rollback()
+    database.dispose()
     return count

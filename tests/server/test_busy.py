@@ -125,6 +125,7 @@ def test_a_full_disk_is_a_503(server: Server) -> None:
     server.stop()
     with sqlite3.connect(server.directory / "server" / "ampmon.db") as connection:
         sound = connection.execute("PRAGMA integrity_check").fetchall()
+    connection.close()
 
     assert (first, stored) == (200, [200] * 4)
     assert 503 in denied

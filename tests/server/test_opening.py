@@ -125,6 +125,7 @@ def test_a_missing_table_that_others_refer_to_is_named_as_any_other() -> None:
         connection.execute(text("DROP TABLE runs"))
 
         assert migrations.differences(connection) == ["table runs is missing"]
+    opened.dispose()
 
 
 def test_columns_that_do_not_belong_are_named_in_their_order() -> None:
@@ -136,6 +137,7 @@ def test_columns_that_do_not_belong_are_named_in_their_order() -> None:
             connection.execute(text(f"ALTER TABLE runs ADD COLUMN {name} TEXT"))
 
         assert [each.split()[1] for each in migrations.differences(connection)] == [*"zyxwvu"]
+    opened.dispose()
 
 
 def test_a_missing_index_is_refused_with_the_way_to_it(settings: Settings, changed) -> None:
