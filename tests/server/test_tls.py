@@ -139,7 +139,9 @@ def shown(context: ssl.SSLContext, authority: Authority) -> int:
     """The serial number of the certificate that a server with this context presents."""
 
     async def look() -> int:
-        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
+        server = await asyncio.start_server(
+            lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context
+        )
         trusting = ssl.create_default_context(cafile=str(authority.file))
         port = server.sockets[0].getsockname()[1]
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
