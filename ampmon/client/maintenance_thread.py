@@ -133,9 +133,8 @@ class MaintenanceThread:
     def _warn_of_problem(self, *, unless_absent: bool = False) -> bool:
         """Warn about what keeps the sender from sending, and return whether it reports anything."""
         options = self._recorder.options
-        status = sender.status(options.dir)
-        found = status and status.problem(options.url, self._attempt_id, token=options.token)
-        problem = found or ""
+        url, token, status = options.url, options.token, sender.status(options.dir)
+        problem = (status and status.problem(url, self._attempt_id, token=token)) or ""
         absent = problem == NO_TOKEN or problem.endswith("connection refused")
         if problem and not (absent and unless_absent):
             unanswered = absent or problem.startswith("no answer")
@@ -143,7 +142,7 @@ class MaintenanceThread:
             todo = " Start the server with `ampmon serve`." if absent else ""
             self._recorder.warn(
                 "unreachable",
-                f"ampmon: {options.url} {failure} ({problem}). Training goes on; records wait in {options.dir} and are "
+                f"ampmon: {url} {failure} ({problem}). Training goes on; records wait in {options.dir} and are "
                 f"sent when it takes them.{todo}",
             )
         return bool(problem)

@@ -75,7 +75,6 @@ class DestinationWorker:
         self._backoff = self._new_backoff()
         self._bytes_max = BATCH_BYTES_MAX
         self._spools: dict[str, SpoolTurns] = {}
-        self._watched = True
         self._problem: str | None = None
         self._since = _now()
         self._rejected = self._discarded = self._corrupt = 0
@@ -101,16 +100,16 @@ class DestinationWorker:
         """Send until `stop` is called. Blocks."""
         try:
             while not self._stop.is_set():
-                if self._try_to_work():
-                    self._gather()
+                if pace_s := self._try_to_work():
+                    self._gather(pace_s)
                 else:
                     self._stop.wait(POLL_S)
         finally:
             self.transport.close()
 
-    def _gather(self) -> None:
-        """Wait until the next batch is worth sending."""
-        for _ in range(round((WATCHED_PACE_S if self._watched else UNWATCHED_PACE_S) / POLL_S)):
+    def _gather(self, pace_s: float) -> None:
+        """Wait until the next batch is worth sending, at most ``pace_s``."""
+        for _ in range(round(pace_s / POLL_S)):
             ready = [each for each in list(self._spools.values()) if each.problem is None]
             if any(each.delivery.urgent() for each in ready) or self._stop.wait(POLL_S):
                 return
@@ -118,30 +117,30 @@ class DestinationWorker:
     def stop(self) -> None:
         self._stop.set()
 
-    def _try_to_work(self) -> bool:
+    def _try_to_work(self) -> float:
         try:
             return self.work()
         except Exception:
             _log.exception("%s", self.url)
             # Go on: without this thread nothing would be sent.
             time.sleep(BROKEN_PAUSE_S)
-            return False
+            return 0.0
 
-    def work(self, only: Container[tuple[UUID, int] | None] | None = None) -> bool:
-        """Give every spool a turn, or ``only`` those of some runs and ranks. Return whether anything was sent.
+    def work(self, only: Container[tuple[UUID, int] | None] | None = None) -> float:
+        """Give every spool a turn, or ``only`` those of some runs and ranks.
 
-        Blocks for the requests; does not raise.
+        Return the pause before the next batch, 0.0 if nothing was sent. Blocks for the requests; does not raise.
         """
-        moved, served_s = False, self._clock()
+        pace_s, served_s = 0.0, self._clock()
         earlier: dict[tuple[UUID, int], list[SpoolTurns]] = {}
         # Names sort by age. An attempt begins where the previous one ended, so the server needs all of that one first.
         for name, turns in sorted(self._spools.items()):
             if only is None and self._clock() - served_s >= LIVING_EVERY_S:
                 # Thousands of ended runs may be left, and somebody watches those that go on.
-                moved |= self.work(self._running())
+                pace_s = self.work(self._running()) or pace_s
                 served_s = self._clock()
             if self._backoff.remaining_s() > 0:
-                return moved
+                return pace_s
             series = turns.delivery.series()
             if (only is not None and series not in only) or self._spools.get(name) is not turns:
                 continue
@@ -152,19 +151,19 @@ class DestinationWorker:
                 continue
             due = turns.backoff.remaining_s() <= 0
             if due:
-                moved |= self._turn(name, turns)
+                pace_s = self._turn(name, turns) or pace_s
             # Headers that were just refused may be refused forever, and a spool that failed twice in the same way may
             # be unreadable: let the next attempt begin.
             if name in self._spools and not (due and turns.at_fault):
                 before.append(turns)
-        return moved
+        return pace_s
 
     def _running(self) -> set[tuple[UUID, int] | None]:
         """The runs and ranks of which a process runs, as far as they are known."""
         living = (each for each in self._deliveries() if each.live() and each.attended())
         return {each.series() for each in living} - {None}
 
-    def _turn(self, name: str, turns: SpoolTurns) -> bool:
+    def _turn(self, name: str, turns: SpoolTurns) -> float:
         delivery = turns.delivery
         turns.at_fault = False
         try:
@@ -184,7 +183,7 @@ class DestinationWorker:
                 self._went_well(name, turns, "done")
                 # Called last: from then on, another thread may add a new spool of this name.
                 self._gone(name)
-                return False
+                return 0.0
             turns.backoff.failed()
             turns.newer = isinstance(error, NewerRecords)
             ours = isinstance(error, AmpmonError)
@@ -194,9 +193,9 @@ class DestinationWorker:
             _log.exception("spool %s", name)
         else:
             return self._went_well(name, turns, progress)
-        return False
+        return 0.0
 
-    def _went_well(self, name: str, turns: SpoolTurns, progress: str) -> bool:
+    def _went_well(self, name: str, turns: SpoolTurns, progress: str) -> float:
         turns.problem = None
         if progress == "done":
             self._rejected += turns.delivery.cursor.rejected
@@ -204,15 +203,15 @@ class DestinationWorker:
             self._corrupt += turns.delivery.cursor.corrupt
             self._idle_since_s = self._clock()
             del self._spools[name]
-        if progress == "sent":
-            self._watched = turns.delivery.watched
-            self._backoff.succeeded()
-            turns.backoff.succeeded()
-            if self._problem is not None:
-                _log.info("%s answers again", self.url)
-            self._problem = None
-            self._since = _now()
-        return progress == "sent"
+        if progress != "sent":
+            return 0.0
+        self._backoff.succeeded()
+        turns.backoff.succeeded()
+        if self._problem is not None:
+            _log.info("%s answers again", self.url)
+        self._problem = None
+        self._since = _now()
+        return WATCHED_PACE_S if turns.delivery.watched else UNWATCHED_PACE_S
 
     def _told(self, problem: str, before: str | None) -> str:
         if problem != before:
