@@ -161,10 +161,9 @@ class PlainGear:
         # Where no optimizer's step brings anything to the host.
         asked = isinstance(ended.after, ReadingOnDevice) and not ended.iteration.found
         unscaled = [~call for call in calls if call < 0]
-        if ended.infers_skips or ended.manual or not unscaled:
-            return False
         return (
-            monitor.follower.decides
+            unscaled != []
+            and monitor.follower.decides
             # A step that raised is in `calls` only.
             and [call for call in calls if call >= 0] == list(ended.iteration.steps)
             # On a CPU, `_unscale_grads_` alone must decide what is found.
@@ -173,7 +172,6 @@ class PlainGear:
             # The turns of this optimizer say when the next sample is due.
             and names.living(unscaled[0]) is names.last()
             and monitor._scale > outcome.DYING_SCALE
-            and outcome.is_invertible(1 / monitor._scale)
             and (asked or self._is_known(ended))
             and not monitor._activations.follows(ended.stream.ordinal)
             and not monitor._linter.looking
@@ -345,8 +343,7 @@ class PlainGear:
                 numbers = stream.ordinal, self._tracker, duration, cost
                 stream.ordinal += 1
                 stream.updating = False
-                if not self._recorder.append(stream, self._template.encode, *numbers):
-                    stream.put_steady(self._template, *numbers)
+                stream.put_steady(self._template, *numbers)
             if self._done == self._left or monitor._scale != self._scale:
                 self.leave()
         except Exception as error:
@@ -360,7 +357,7 @@ class PlainGear:
         if not self._asks:
             return self._decided == len(scaler._per_optimizer_states)
         flags = None if capturing() else outcome.flags(scaler, self._steps)
-        if self._decided or flags is None:
+        if flags is None:
             return False
         started = self._account.clock()
         found, self._iteration.loss = copy_found(flags, self._losses)

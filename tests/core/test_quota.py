@@ -7,7 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
+import ampmon
 from ampmon import wire
 from ampmon.client.quota import FULL, LIMIT, ONE_IN, SCARCE, SpoolQuota
 from ampmon.client.recorder import Recorder
@@ -158,6 +160,25 @@ def test_a_run_whose_server_is_away_fills_its_quota_and_no_more(
     assert "AMPMON_SPOOL_BYTES" in said
     assert "`ampmon sync`" in said
     assert os.fspath(data_directory) in said
+
+
+def test_a_full_spool_takes_no_steady_updates_and_no_scalars(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a full spool, steady updates and logged values are dropped however quick the way is that they take."""
+    monkeypatch.setattr("ampmon.client.recorder.SpoolWriter.fullness", FULL)
+    parameter = torch.nn.Parameter(torch.zeros(4))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    with pytest.warns(AmpmonWarning):
+        scaler = ampmon.GradScaler("cpu", init_scale=4.0)
+        for _ in range(12):
+            scaler.scale(parameter.sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            ampmon.log({"loss": 1.0})
+        (recorded,) = recordings(data_directory)
+    assert (recorded.updates, recorded.scalars) == ([], [])
+    assert _count(recorded, "dropped") == 24
 
 
 def _sample_of(parameters: int) -> wire.Gradients:

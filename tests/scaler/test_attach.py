@@ -257,6 +257,19 @@ def test_a_copy_in_mid_iteration_is_refused_as_ever() -> None:
         pickle.dumps(scaler)
 
 
+def test_a_scaler_may_be_watched_from_its_step_on(data_directory: Path) -> None:
+    """A scaler that is watched after its gradients were unscaled records this update, and counts no error."""
+    parameter = torch.nn.Parameter(torch.zeros(4))
+    optimizer, scaler = SGD([parameter], lr=0.1), torch.amp.GradScaler("cpu", init_scale=4.0)
+    scaler.scale(parameter.sum()).backward()
+    scaler.unscale_(optimizer)
+    monitor = ampmon.watch(scaler).monitor
+    scaler.step(optimizer)
+    scaler.update()
+    assert monitor.errors == 0
+    assert [each.event for each in recording(data_directory).updates] == ["steady"]
+
+
 def test_a_forked_child_is_an_attempt_of_its_own(data_directory: Path) -> None:
     """T17: a forked child that trains writes its own spool, does not hang, and leaves the parent's spool alone."""
     model = torch.nn.Linear(4, 4)

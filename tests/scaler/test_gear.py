@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partialmethod
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +31,7 @@ from ampmon.client.monitor import Monitor
 from ampmon.probe import gradients
 from device.place import EMULATED, PLACE
 from older_torch import HAS_FSDP2, NO_FSDP2
-from recording import recorded_so_far, recording
+from recording import recorded_so_far, recording, recordings
 from waiting import wait_for
 
 
@@ -114,6 +115,11 @@ class Loop:
         self._step_second()
         self.scaler.update()
 
+    def first_alone(self) -> None:
+        self.backward()
+        self.scaler.step(self.first)
+        self.scaler.update()
+
     def other_order(self) -> None:
         self.backward()
         self._step_second()
@@ -170,6 +176,16 @@ class Loop:
         self.scaler._scale.mul_(2.0)
         self.scaler.update()
 
+    def scale_replaced(self) -> None:
+        assert self.scaler._scale is not None
+        self.scaler._scale = self.scaler._scale * 0.5
+        self.steady()
+
+    def tracker_replaced(self) -> None:
+        assert self.scaler._growth_tracker is not None
+        self.scaler._growth_tracker = self.scaler._growth_tracker * 0
+        self.steady()
+
     def state_loaded(self) -> None:
         self.scaler.load_state_dict(self.scaler.state_dict())
 
@@ -210,6 +226,7 @@ class Loop:
 WHAT = [name for name in vars(Loop) if not name.startswith("_") and name != "backward"]
 OTHERS = st.sampled_from([name for name in WHAT if name != "steady"])
 STRETCH = st.integers(1, 3 * LOOK_EVERY).map(lambda updates: ["steady"] * updates)
+EACH = [name for each in WHAT for name in (*["steady"] * 6, each)]
 SCHEDULES = st.lists(STRETCH | OTHERS.map(lambda name: [name]), min_size=2, max_size=12).map(
     lambda parts: ["steady", *(name for part in parts for name in part)]
 )
@@ -260,6 +277,8 @@ def content(
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(schedule=SCHEDULES)
 @example(schedule=[*["steady"] * 20, "step_that_raises", *["steady"] * 9])
+@example(schedule=["steady"] * (GROWTH_INTERVAL + 9))
+@example(schedule=EACH)
 def test_both_gears_tell_the_same(
     tmp_path_factory: pytest.TempPathFactory, schedule: list[str], *, fused: bool
 ) -> None:
@@ -404,6 +423,36 @@ def test_a_record_is_on_disk_when_its_update_returns(
         scaler.update()
         if update >= gear.LOOK_EVERY and not update % 5:
             assert len(recorded_so_far(data_directory).updates) == update + 1
+
+
+def test_another_run_gets_the_updates_that_follow_it(data_directory: Path) -> None:
+    """A run that begins while the plain gear is engaged records all updates from then on."""
+    loop = Loop(fused=False)
+    assert loop.scaler.monitor is not None
+    for _ in range(12):
+        loop.steady()
+    assert PLACE != "cpu" or loop.scaler.monitor.gear is not None
+    ampmon.init(name="another")
+    for _ in range(7):
+        loop.steady()
+    assert [len(each.updates) for each in recordings(data_directory)] == [12, 7]
+
+
+class Partial(torch.amp.GradScaler):
+    """A scaler with a method that is no plain function."""
+
+    step = partialmethod(torch.amp.GradScaler.step)
+
+
+def test_a_scaler_with_other_methods_than_functions_trains() -> None:
+    """A scaler whose `step` is a `partialmethod` trains and is recorded, if only in the full gear."""
+    update = RECIPES["typical"].update(torch.nn.Linear(2, 2).to(PLACE))
+    scaler = ampmon.watch(Partial(PLACE, init_scale=4.0))
+    for _ in range(12):
+        update(scaler)
+    monitor = scaler.monitor
+    current_run.finish()
+    assert (monitor.updates, monitor.errors) == (12, 0)
 
 
 class Shared(ampmon.GradScaler):
