@@ -21,7 +21,6 @@ from ampmon import config
 from ampmon.client.recorder import Recorder
 from ampmon.client.troubles import warn
 from ampmon.config import RunOptions
-from ampmon.errors import ConfigurationError
 from ampmon.system import signals
 
 
@@ -53,15 +52,10 @@ def current() -> Recorder | None:
 
 
 def begin(options: RunOptions) -> Recorder | None:
-    """Begin a run like `start`, but warn and return None if that fails, for example on a full or read-only disk.
-
-    Raises ConfigurationError.
-    """
+    """Begin a run like `start`, but warn and return None if that fails, for example on a full or read-only disk."""
     global _wanted
     try:
         return start(options)
-    except ConfigurationError:
-        raise
     except Exception as error:
         _wanted = options
         _warn_of(error)
@@ -71,12 +65,10 @@ def begin(options: RunOptions) -> Recorder | None:
 def start(options: RunOptions) -> Recorder | None:
     """End the current run, if there is one, and begin another. Return None if monitoring is disabled.
 
-    Raises SpoolError and ConfigurationError.
+    Raises SpoolError.
     """
     global _beginning, _current, _disabled, _over, _wanted
     with _lock:
-        if _beginning:  # called by a signal handler that interrupted this function
-            return _current
         _beginning = True
         greeted = _current is not None and _current.greeted
         try:
@@ -98,7 +90,7 @@ def propose(options: RunOptions) -> bool:
     """Let the next scaler or `log` begin a run with these options. Return False if there is a run already."""
     global _over, _wanted
     with _lock:
-        if _current is not None or _beginning:
+        if _current is not None:
             return False
         _over, _wanted = False, options
         return True

@@ -214,20 +214,18 @@ class PlainGear:
 
     def _replay(self, iteration: Iteration, call: int) -> None:
         """Tell the full gear about an optimizer that was unscaled or stepped in the current iteration."""
-        monitor, scaler = self._monitor, self._scaler()
-        optimizer = self._optimizers[called(call)]()
+        monitor, optimizer = self._monitor, self._optimizers[called(call)]()
         iteration.calls.append(call)
-        if optimizer is None or scaler is None:
-            return
         if call >= 0:
-            step = iteration.steps[call] = self._steps[call]
+            iteration.steps[call] = self._steps[call]
             # `_decided` counts the first steps, for which nothing was found.
             if len(iteration.steps) <= self._decided:
                 iteration.found[call] = False
-            if not self._asks:
-                monitor._linter.stepping(optimizer, step.path)
             monitor._begun = call
-        monitor.meet(scaler, optimizer)
+        if optimizer is not None:
+            if call >= 0 and not self._asks:
+                monitor._linter.stepping(optimizer, self._steps[call].path)
+            monitor.meet(self._scaler(), optimizer)
 
     def _forget(self, _: object) -> None:
         """Expect no call any more: an optimizer is gone, and another may get its id."""

@@ -119,9 +119,7 @@ class Iteration:
 
     def ready(self) -> bool:
         """Whether all measured values but culprits are on the host. Does not wait."""
-        if self.samples and not all(sample.ready() for sample in self.samples):
-            return False
-        for gathered in (self.before, self.activations, self.arrived, self.loss):
+        for gathered in (*self.samples, self.before, self.activations, self.arrived, self.loss):
             if gathered is not None and not gathered.ready():
                 return False
         return True

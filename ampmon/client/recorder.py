@@ -43,7 +43,7 @@ def _checked(header: wire.Header) -> bytes:
 class Recorder(ErrorReporter):
     """Writes the records of one process to its spool.
 
-    Only the constructor raises: SpoolError if the data directory cannot be used, ConfigurationError for bad options.
+    Only the constructor raises: SpoolError if the data directory cannot be used.
     ``errors`` counts errors inside the monitor. ``dropped`` counts records that could not be written, and ``thinned``
     those written without their samples for lack of room.
     """
@@ -244,13 +244,11 @@ class Recorder(ErrorReporter):
         try:
             message = record(stream=stream.name, seq=seq, time=time.time_ns() // 1000, **fields)
             fullness = self._spool.fullness
-            if fullness < SCARCE:
-                kept = self._spool.append(wire.encode(message)) or self._keep_bare(message)
-            else:
+            if fullness >= SCARCE:
                 self._maintenance.warn_of_spool()
-                share = self._quota.share(message, fullness)
-                if share is not None:
-                    kept = self._spool.append(wire.encode(share)) or self._keep_bare(share)
+            share = self._quota.share(message, fullness)
+            if share is not None:
+                kept = self._spool.append(wire.encode(share)) or self._keep_bare(share)
             if kept and is_rare(message):
                 self._maintenance.wake()
         finally:
@@ -319,7 +317,7 @@ class Recorder(ErrorReporter):
 
     def finish(self, deadline_s: float, outcome: str = "finished") -> None:
         """Write the last record and wait until everything is delivered, at most ``deadline_s`` seconds."""
-        if self._finishing.is_set() or not self._opened:
+        if not self._opened:
             return
         deadline = time.monotonic() + deadline_s
         # First, because nothing can be sent before the run has an id.

@@ -104,7 +104,7 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
             return
         kept = _collect(run, values)
         _leave_out_what_is_beyond(run, kept)
-        if kept or not values:
+        if kept:
             write = partial(_write, run, stream, ordinal, user_step, kept)
             stream.submit(have_arrived(kept.values()), write)
         if not run.streams:
@@ -279,5 +279,4 @@ def _write(
     values: dict[str, float | Readback],
 ) -> None:
     arrived = _each(run, values, number)
-    if arrived or not values:
-        stream.put(wire.Scalars, ordinal=ordinal, values=arrived, user_step=user_step)
+    stream.put(wire.Scalars, ordinal=ordinal, values=arrived, user_step=user_step)

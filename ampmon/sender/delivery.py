@@ -281,7 +281,7 @@ class CursorKeeper:
 
     def pass_by(self, chunk: Chunk) -> None:
         """Move past a chunk, headers and damage included. Raises OSError."""
-        if chunk.end != self.cursor.position or chunk.corrupt:
+        if chunk.end != self.cursor.position:
             self._move(chunk.end, corrupt=self.cursor.corrupt + chunk.corrupt)
 
     def set_aside(self, entry: SpoolEntry, reason: str) -> None:

@@ -160,7 +160,7 @@ class DestinationWorker:
 
     def _running(self) -> set[tuple[UUID, int] | None]:
         """The runs and ranks of which a process runs, as far as they are known."""
-        living = (each for each in self._deliveries() if each.live() and each.attended())
+        living = (each for each in self._deliveries() if each.live())
         return {each.series() for each in living} - {None}
 
     def _turn(self, name: str, turns: SpoolTurns) -> float:

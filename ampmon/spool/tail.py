@@ -70,8 +70,6 @@ class SpoolTail:
         fd, number, salt = self._file
         offset = self._size(fd) if self._end is None else self._end
         if offset >= self._rotate_at and self._rotate(fd, number + 1, offset):
-            if key:
-                return  # the new segment begins with it
             fd, number, salt = self._file
             offset = self._size(fd)
         if key:
@@ -94,15 +92,13 @@ class SpoolTail:
         self._rotate_at = 0
 
     def look(self) -> int:
-        """Return the bytes in the spool. If somebody removed it, the next frame recreates it. Blocks."""
+        """Return the spool's bytes. If somebody removed it, the next frame recreates it. Blocks. Raises OSError."""
         _, number, _ = tail = self._file
         try:
             there = os.stat(layout.segment_path(self.path, number))
             gone = not os.path.samestat(there, os.fstat(tail[0]))
         except (FileNotFoundError, NotADirectoryError):
             gone = True
-        except OSError:
-            gone = False  # unknown
         # Unless the next segment has begun meanwhile.
         if gone and tail is self._file:
             self._gone = True
@@ -128,10 +124,7 @@ class SpoolTail:
 
     def close(self) -> None:
         """Sync, and mark the spool as closed for the sender. No frame may follow. Blocks."""
-        fd = self._let_go()
-        if fd == _NO_FD:
-            return
-        self._retired.append(fd)
+        self._retired.append(self._let_go())
         self.sync()
         with contextlib.suppress(OSError):
             state.close(self.path)
@@ -140,8 +133,7 @@ class SpoolTail:
         """Close files without a trace in the spool: for the child of a fork, whose parent goes on writing."""
         self._sync_lock = threading.Lock()
         for fd in (self._let_go(), *self._retired):
-            if fd != _NO_FD:
-                _close(fd)  # the child's own copy
+            _close(fd)  # the child's own copy
         self._retired.clear()
 
     def _let_go(self) -> int:
@@ -181,7 +173,7 @@ class SpoolTail:
             self._file = self._new_segment(number)
         except OSError as error:
             self._rotate_at = 0
-            if self._gone or lost:
+            if self._gone:
                 raise
             signals.let_through(error)
             self._rotate_at = offset + self._segment_bytes // _RETRIES

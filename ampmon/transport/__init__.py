@@ -226,9 +226,6 @@ class HttpTransport:
             connection.request("POST", path, body, headers, preload_content=False)
         response = connection.getresponse()
         answer = response.read(_ANSWER_BYTES_MAX, decode_content=False)
-        # The rest of an oversized answer would precede the next answer on this connection.
-        if response.read(1, decode_content=False):
-            self.close()
         return response.status, answer, response.headers.get("Retry-After")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,7 @@ def test_a_run_whose_server_is_away_fills_its_quota_and_no_more(
     assert os.fspath(data_directory) in said
 
 
+@pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
 def test_a_full_spool_takes_no_steady_updates_and_no_scalars(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,16 +171,52 @@ def test_a_full_spool_takes_no_steady_updates_and_no_scalars(
     monkeypatch.setattr("ampmon.client.recorder.SpoolWriter.fullness", FULL)
     parameter = torch.nn.Parameter(torch.zeros(4))
     optimizer = torch.optim.SGD([parameter], lr=0.1)
-    with pytest.warns(AmpmonWarning):
-        scaler = ampmon.GradScaler("cpu", init_scale=4.0)
-        for _ in range(12):
-            scaler.scale(parameter.sum()).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            ampmon.log({"loss": 1.0})
-        (recorded,) = recordings(data_directory)
+    scaler = ampmon.GradScaler("cpu", init_scale=4.0)
+    for _ in range(12):
+        scaler.scale(parameter.sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        ampmon.log({"loss": 1.0})
+    (recorded,) = recordings(data_directory)
     assert (recorded.updates, recorded.scalars) == ([], [])
     assert _count(recorded, "dropped") == 24
+
+
+@pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
+def test_a_report_of_losses_that_is_lost_is_repeated(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropped records are counted in full, also if an event that counted them was dropped."""
+    recorder = Recorder(resolve(mode="offline", dir=data_directory, environment={}))
+    with monkeypatch.context() as patched:
+        patched.setattr("ampmon.client.recorder.SpoolWriter.fullness", LIMIT)
+        recorder.event("lost")
+        recorder.report_losses()
+    recorder.finish(DEADLINE_S)
+    (recorded,) = recordings(data_directory)
+    assert _count(recorded, "dropped") == recorder.dropped >= 2
+
+
+@pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
+def test_a_record_without_samples_is_kept_or_dropped(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If memory is full, a record that has no samples to leave out is dropped, and nothing is written for it."""
+    recorder = Recorder(resolve(mode="offline", dir=data_directory, environment={}))
+    written: list[bytes] = []
+    with monkeypatch.context() as patched:
+        room = partial(_append_short, written)
+        patched.setattr("ampmon.client.recorder.SpoolWriter.append", room)
+        recorder.event("lost")
+    recorder.finish(DEADLINE_S)
+    assert (recorder.dropped, recorder.thinned, written) == (1, 0, [])
+
+
+def _append_short(written: list[bytes], payload: bytes, **_: str) -> bool:
+    """Write a payload of a few bytes, for which there is room even then."""
+    if len(payload) < 5:
+        written.append(payload)
+    return len(payload) < 5
 
 
 def _sample_of(parameters: int) -> wire.Gradients:

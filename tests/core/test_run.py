@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import math
+import signal
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +20,8 @@ import scripts
 from ampmon import wire
 from ampmon.client import current_run
 from ampmon.client.iteration import taken
+from ampmon.client.recorder import Recorder
+from ampmon.client.troubles import ErrorReporter
 from ampmon.errors import ConfigurationError
 from ampmon.training.series import Stream
 from recording import recording, recordings
@@ -131,6 +136,43 @@ def test_without_an_enabled_scaler_each_loss_has_a_step(data_directory: Path) ->
     ampmon.log({"loss": 0.5})
     scalars = recording(data_directory).scalars
     assert [record.ordinal for record in scalars] == [0, 0, 1, 1, 7, 8]
+
+
+def test_without_a_scaler_the_step_may_be_given(data_directory: Path) -> None:
+    """Values that are logged with a step belong to it, if no scaler reports."""
+    ampmon.init("vision")
+    ampmon.log({"loss": 1.0}, step=7)
+    assert [record.ordinal for record in recording(data_directory).scalars] == [7]
+
+
+def test_more_values_than_a_record_holds_are_left_out(data_directory: Path) -> None:
+    """A call of `log` with too many values is left out and counted, even if all names are known."""
+    values = {f"value {number}": 1.0 for number in range(wire.SCALARS_MAX + 1)}
+    monitor = ampmon.GradScaler("cpu").monitor
+    assert monitor is not None
+    ampmon.log({"value 0": values.pop("value 0")})
+    ampmon.log(values)
+    with pytest.warns(ampmon.AmpmonWarning, match="the limit is"):
+        ampmon.log({"value 0": 1.0, **values})
+    assert monitor.errors == 1
+    counts = [len(record.values) for record in recording(data_directory).scalars]
+    assert counts == [1, wire.SCALARS_MAX]
+
+
+def test_errors_beyond_a_hundred_are_reported_in_hundreds() -> None:
+    """Each of the first hundred errors is an event, and after that each hundredth, for a hundred."""
+    repeats: list[int] = []
+
+    class Reporter(ErrorReporter):
+        def event(self, kind: str, **detail: Any) -> None:
+            repeats.append(detail["repeat"])
+
+    reporter = Reporter()
+    with pytest.warns(ampmon.AmpmonWarning, match="here failed"):
+        reporter.failed("here", ValueError())
+    for _ in range(249):
+        reporter.failed("here", ValueError())
+    assert repeats == [1] * 100 + [100]
 
 
 @pytest.mark.parametrize("name", ["loss", " loss\n", "x" * 255 + " y", ""])
@@ -279,6 +321,7 @@ for _ in range(3):
         ("sys.exit(3)", 3, ("exception", {"type": "SystemExit(3)"})),
         ("sys.exit(torch.ones(2))", 1, ("exception", {"type": "SystemExit(1)"})),
         ("sys.exit(True)", 1, ("exception", {"type": "SystemExit(1)"})),
+        ("sys.ps1, sys.last_value = '>', ValueError()", 0, ("finish", {})),  # as in a notebook
         ("exit(2)", 2, ("exception", {"type": "SystemExit(2)"})),
         (
             "try: 1 / 0\nexcept ArithmeticError: sys.exit(1)",  # as Hydra ends
@@ -366,6 +409,7 @@ def test_init_can_disable_monitoring(data_directory: Path) -> None:
 def test_log_begins_no_run_after_the_last_was_finished(data_directory: Path) -> None:
     """`log` after `finish` starts no run; a new scaler does."""
     ampmon.init(name="first")
+    ampmon.finish()
     ampmon.finish()
     ampmon.log({"loss": 1.0})
     assert len(recordings(data_directory)) == 1
@@ -463,18 +507,7 @@ def test_series_named_in_several_threads_at_once_have_names_of_their_own() -> No
     assert len({stream.name for stream in streams}) == 800
 
 
-# These timers count processor time, so signals come as often on a busy machine.
-INTERRUPTED = """
-import signal
-from ampmon import init, log
-signal.signal(signal.SIGPROF, lambda *_: log({"signal": 1.0}))
-signal.setitimer(signal.ITIMER_PROF, 0.0005, 0.0005)
-init(name="mine")
-log({"last": 1.0})
-signal.setitimer(signal.ITIMER_PROF, 0)
-"""
-
-
+# This timer counts processor time, so signals come as often on a busy machine.
 SIGNALLED = """
 import signal, torch, ampmon
 handled = 0
@@ -497,14 +530,56 @@ signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def test_a_signal_handler_that_logs_while_a_run_is_begun_begins_no_other(
-    data_directory: Path,
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal handler that logs during `init` leaves that run its name, its values and its finish."""
-    scripts.run("-c", INTERRUPTED)
-    recorded = recordings(data_directory)[-1]
-    assert recorded.attempt.name == "mine"
-    assert {"last": 1.0} in [one.values for one in recorded.scalars]
-    assert all(len(one.events("finish")) == 1 for one in recordings(data_directory))
+    """A signal handler that logs during `init` begins no run of its own."""
+
+    def interrupted(*given: Any) -> Recorder:
+        signal.raise_signal(signal.SIGUSR1)
+        return Recorder(*given)
+
+    monkeypatch.setattr(current_run, "_over", False)
+    monkeypatch.setattr(current_run, "Recorder", interrupted)
+    before = signal.signal(signal.SIGUSR1, lambda *_: ampmon.log({"signal": 1.0}))
+    try:
+        ampmon.init(name="mine")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert [each.attempt.name for each in recordings(data_directory)] == ["mine"]
+
+
+def test_log_begins_the_first_run(data_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`log` begins a run if the process had none before."""
+    monkeypatch.setattr(current_run, "_over", False)
+    ampmon.log({"loss": 1.0})
+    assert [each.values for each in recording(data_directory).scalars] == [{"loss": 1.0}]
+
+
+def test_finish_waits_no_longer_than_its_deadline_for_a_run_that_cannot_begin() -> None:
+    """While another thread begins a run on a disk that hangs, `finish` returns at its deadline."""
+    held, over = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with current_run._lock:
+            held.set()
+            over.wait()
+
+    thread = threading.Thread(target=hang)
+    thread.start()
+    held.wait()
+    try:
+        current_run.finish(deadline_s=0.01)
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_run_begins_where_python_has_no_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run begins under `python -S` and in frozen programs, which have no `exit`."""
+    monkeypatch.delattr(builtins, "exit")
+    monkeypatch.setattr(sys, "exit", sys.exit)
+    monkeypatch.setattr(current_run, "_left", None)
+    assert ampmon.init() is not None
 
 
 def test_a_signal_handler_may_log(data_directory: Path) -> None:

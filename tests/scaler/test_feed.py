@@ -145,6 +145,16 @@ def test_a_framework_s_next_training_with_the_same_scaler_is_a_whole_run(
     ]
 
 
+def test_a_framework_leaves_the_scripts_own_run_alone(data_directory: Path) -> None:
+    """A framework neither begins another run where `ampmon.init` has begun one, nor ends that."""
+    ampmon.init(name="own")
+    proposal = Proposal()
+    proposal.make("framework's")
+    proposal.end()
+    ampmon.GradScaler("cpu")
+    assert [each.attempt.name for each in recordings(data_directory)] == ["own"]
+
+
 def test_values_of_numpy_are_numbers() -> None:
     """A framework's callback records the values that `ampmon.log` takes, and leaves out others."""
     values = {"a": np.float32(1), "b": np.int64(2), "c": True, "d": torch.ones(1), "e": 0.5}

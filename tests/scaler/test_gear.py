@@ -71,6 +71,9 @@ class Loop:
         self.model.zero_grad()
         self.scaler.scale(self.model(torch.ones(2, 3, device=PLACE)).sum() * factor).backward()
 
+    def anew(self) -> None:
+        self.__init__(fused=self.second is None)  # type: ignore[misc]
+
     def _step_second(self) -> None:
         if self.second is not None:
             self.scaler.step(self.second)
@@ -207,6 +210,13 @@ class Loop:
         else:
             self.first = SGD([*self.model[0].parameters()], lr=0.1)
 
+    def another_optimizer_before_update(self) -> None:
+        self.backward()
+        self.scaler.step(self.first)
+        self._step_second()
+        self.another_optimizer()
+        self.scaler.update()
+
     def another_parameter(self) -> None:
         self.model.append(torch.nn.Linear(2, 2).to(PLACE))
         optimizer = self.second or self.first
@@ -226,7 +236,8 @@ class Loop:
 WHAT = [name for name in vars(Loop) if not name.startswith("_") and name != "backward"]
 OTHERS = st.sampled_from([name for name in WHAT if name != "steady"])
 STRETCH = st.integers(1, 3 * LOOK_EVERY).map(lambda updates: ["steady"] * updates)
-EACH = [name for each in WHAT for name in (*["steady"] * 6, each)]
+EACH = [name for each in WHAT for name in ("anew", *["steady"] * 12, each, *["steady"] * 9)]
+"""Each of them at least once while the plain gear is engaged."""
 SCHEDULES = st.lists(STRETCH | OTHERS.map(lambda name: [name]), min_size=2, max_size=12).map(
     lambda parts: ["steady", *(name for part in parts for name in part)]
 )
@@ -423,6 +434,29 @@ def test_a_record_is_on_disk_when_its_update_returns(
         scaler.update()
         if update >= gear.LOOK_EVERY and not update % 5:
             assert len(recorded_so_far(data_directory).updates) == update + 1
+
+
+class Halving(torch.amp.GradScaler):
+    """A scaler that halves its scale at every eighth update."""
+
+    updates = 0
+
+    def update(self, *given: Any) -> None:
+        super().update(*given)
+        self.updates += 1
+        if self.updates % 8 == 0:
+            self._scale *= 0.5
+
+
+def test_a_scale_that_a_subclass_moves_is_recorded(data_directory: Path) -> None:
+    """The records of a scaler with an `update` of its own have the scale that this leaves."""
+    update = RECIPES["typical"].update(torch.nn.Linear(2, 2).to(PLACE))
+    scaler = ampmon.watch(Halving(PLACE, init_scale=2.0**20))
+    scales = []
+    for _ in range(20):
+        update(scaler)
+        scales.append(scaler.get_scale())
+    assert [each.scale_after for each in recording(data_directory).updates] == scales
 
 
 def test_another_run_gets_the_updates_that_follow_it(data_directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,16 @@ def test_a_second_scaler_has_a_name_of_its_own() -> None:
     train(second, 2)
     values = ampmon.metrics()
     assert (values["amp/scale"], values["amp/critic/scale"]) == (2.0, 4.0)
+
+
+def test_a_scaler_that_is_gone_has_no_values() -> None:
+    """Values of a scaler that was deleted are left out, and those of the others stay."""
+    first = ampmon.GradScaler("cpu", init_scale=2.0)
+    second = ampmon.GradScaler("cpu", init_scale=4.0, name="critic")
+    train(first, 1)
+    del second
+    gc.collect()
+    assert ampmon.metrics()["amp/scale"] == 2.0
 
 
 def test_without_a_run_there_is_nothing_to_log() -> None:

@@ -18,6 +18,7 @@ from torch.optim import SGD
 
 import ampmon
 from ampmon.client.recorder import Recorder
+from ampmon.spool.tail import SpoolTail
 from older_torch import named
 from recording import recording, recordings
 
@@ -232,6 +233,27 @@ def test_a_next_run_that_refuses_the_header_is_tried_once(
     refusing.assert_called_once()
     watched.finish()
     assert {each.stream for each in recordings(data_directory)[-1].updates} == {"scaler"}
+
+
+def test_an_exception_behind_a_quick_write_comes_through_at_once(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler's TimeoutError is no trouble of the disk: it leaves the `log` in whose write it came."""
+    Watched()
+    ampmon.log({"loss": 1.0})
+    signal.signal(signal.SIGUSR1, timed_out)
+    write, signals = SpoolTail.write, iter([signal.SIGUSR1])
+
+    def interrupted(*given: Any) -> None:
+        write(*given)
+        for each in signals:
+            signal.raise_signal(each)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SpoolTail, "write", interrupted)
+        with pytest.raises(TimeoutError):
+            ampmon.log({"loss": 2.0})
+    assert {"loss": 2.0} in [each.values for each in recording(data_directory).scalars]
 
 
 @pytest.mark.parametrize("handler", HANDLERS)

@@ -248,6 +248,38 @@ def test_what_a_killed_removal_left_is_removed(tmp_path: Path) -> None:
         wait_for(lambda: not spools(tmp_path))
 
 
+def test_a_spool_without_destination_is_kept_while_it_may_be_needed(tmp_path: Path) -> None:
+    """A sender removes neither records whose destination is missing, nor a spool that somebody is making."""
+    attempts = [Attempt(tmp_path, process=DEAD) for _ in range(2)]
+    for attempt in attempts:
+        attempt.spool.close()
+        (attempt.spool.path / "destination").unlink()
+    silent(attempts[0].spool.path)
+    (attempts[1].spool.path / "000000.seg").unlink()
+    Loop(tmp_path, lambda destination: MemoryTransport())._look_for_spools()
+    assert spools(tmp_path) == [attempt.spool.path for attempt in attempts]
+
+
+def test_a_sender_goes_on_with_what_it_took_over(tmp_path: Path) -> None:
+    """A spool that this process took over stays its own to send."""
+    attempt = Attempt(tmp_path, process=STRANGER)
+    attempt.spool.close()
+    silent(attempt.spool.path)
+    path = taken(attempt.spool.path)
+    assert adopt(path, destination_of(path)) == path
+
+
+def test_orphans_are_records_for_a_server(tmp_path: Path) -> None:
+    """Offline spools, delivered ones and those whose server is unknown are no orphans."""
+    orphan, delivered, unknown = (Attempt(tmp_path, process=DEAD) for _ in range(3))
+    offline = Attempt(tmp_path, process=DEAD, mode="offline")
+    for attempt in (orphan, delivered, unknown, offline):
+        attempt.leave()
+    (delivered.spool.path / "000000.seg").unlink()
+    (unknown.spool.path / "destination").unlink()
+    assert orphans(tmp_path).keys() == {orphan.spool.path.name}
+
+
 @pytest.mark.parametrize("deletions", range(4))
 def test_a_removal_that_is_cut_off_leaves_a_spool_that_the_next_sender_removes(
     tmp_path: Path, deletions: int

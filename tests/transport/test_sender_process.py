@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -27,7 +28,9 @@ from ampmon.sender import election
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.destination_worker import POLL_S, DestinationWorker
 from ampmon.sender.loop import Loop
+from ampmon.sender.statusfile import DestinationStatus, SenderStatus, token_id
 from ampmon.spool import Cursor, Destination, frame, spools
+from ampmon.system import private
 from ampmon.testing import ManualClock, MemoryTransport
 from ampmon.wire.decoding import decode_batch
 from attempts import DEAD, Attempt, end_sender, killed, seqs, working
@@ -551,6 +554,46 @@ class Taking(QuietHandler):
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)
+
+
+@pytest.mark.parametrize(
+    ("age_s", "token", "problem"),
+    [(0, "mine", "down"), (0, "another", None), (60, "mine", None), (-60, "mine", None)],
+)
+def test_a_status_is_of_now_and_of_one_token(
+    tmp_path: Path, age_s: float, token: str, problem: str | None
+) -> None:
+    """A server's problem is known for the token that it is about, while its status is neither old nor of the future."""
+    server = DestinationStatus(
+        url="u",
+        token_id=token_id("mine"),
+        problem="down",
+        since=0,
+        waiting_bytes=0,
+        rejected=0,
+        corrupt=0,
+    )
+    private.make(election.home(tmp_path))
+    updated = int((time.time() - age_s) * 1e6)
+    SenderStatus(pid=1, updated=updated, destinations=(server,)).write(tmp_path)
+    status = sender.status(tmp_path)
+    assert (status and status.problem("u", token=token)) == problem
+
+
+def test_a_sender_that_does_not_come_up_is_started_again_and_then_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start has some seconds to take the lock. After a few starts that did not, a thread sends."""
+    clock, done = ManualClock(), list[str]()
+    monkeypatch.setattr(sender, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(sender, "_start_process", lambda path: done.append("process") or True)
+    monkeypatch.setattr(sender, "_run_in_thread", lambda path: done.append("thread"))
+    for _ in range(sender._STARTS_MAX + 1):
+        sender.ensure_running(tmp_path)
+        sender.ensure_running(tmp_path)
+        clock.advance(sender._STARTING_S)
+    wait_for(lambda: "thread" in done)
+    assert done == ["process"] * sender._STARTS_MAX + ["thread"]
 
 
 def test_memory_does_not_grow_with_what_waits_nor_with_where_it_goes(tmp_path: Path) -> None:

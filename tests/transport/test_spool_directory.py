@@ -26,6 +26,7 @@ from ampmon.spool import (
     Position,
     SpoolReader,
     attempt_directory,
+    frame,
     layout,
     segments,
 )
@@ -355,6 +356,17 @@ def test_append_after_close_is_counted(tmp_path: Path) -> None:
     assert not attempt.spool.append(b"late")
     attempt.spool.close()
     assert attempt.spool.failed == 1
+
+
+def test_a_record_too_long_for_a_frame_is_counted_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that no frame can hold is rejected, and later ones still go straight to disk."""
+    monkeypatch.setattr(frame, "PAYLOAD_BYTES_MAX", 10)
+    spool = Attempt(tmp_path, announced=False).spool
+    assert [spool.append(b"x" * size) for size in (11, 10)] == [False, True]
+    assert (spool.failed, spool.kept) == (1, "disk")
+    spool.close()
 
 
 def _abandon(attempt: Attempt) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from ampmon import wire
 from ampmon.spool import SpoolReader, segments
-from ampmon.spool.relay import RING_BYTES
+from ampmon.spool.relay import RING_BYTES, Relay
 from ampmon.system import mounts
 from ampmon.testing import ManualClock
 from attempts import BEGIN, Attempt, read_on, seqs_of
@@ -133,6 +133,24 @@ def test_a_disk_that_refuses_is_asked_until_it_takes_what_waits(tmp_path: Path, 
     attempt.spool.close()
     assert (attempt.spool.failed, attempt.spool.trouble) == (0, None)
     assert seqs_in(attempt.spool.path) == list(range(210))
+
+
+def test_the_disk_gets_what_waits_before_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However quick the disk was, records go through memory until none waits there."""
+    on_a_network(monkeypatch, tmp_path)
+    attempt = Attempt(tmp_path)
+    wait_for(lambda: not attempt.spool.waiting)
+    monkeypatch.setattr(Relay, "_start", lambda relay: None)
+    attempt.spool._for_good = False
+    attempt.spool._relay.rest()
+    attempt.event()
+    attempt.spool._relay.quick = 10**6
+    attempt.event()
+    assert (attempt.spool.waiting, attempt.spool.kept) == (2, "memory")
+    attempt.spool.close()
+    assert seqs_in(attempt.spool.path) == [0, 1]
 
 
 def test_memory_is_bounded_and_what_is_beyond_is_counted(tmp_path: Path, disk: Disk) -> None:

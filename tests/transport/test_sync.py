@@ -19,7 +19,7 @@ import pytest
 from ampmon import wire
 from ampmon.identity import this_process
 from ampmon.sender import election
-from ampmon.sender.adoption import SILENT_S
+from ampmon.sender.adoption import SILENT_S, take
 from ampmon.sender.sync import Sync
 from ampmon.spool import Destination, claim, spools
 from ampmon.testing import ManualClock, MemoryTransport
@@ -322,6 +322,12 @@ def test_beside_a_sender_at_work_it_leaves_the_living_alone(tmp_path: Path) -> N
     server = MemoryTransport()
     living, dead = Attempt(tmp_path), left_behind(tmp_path, "http://127.0.0.1:9")
     living.events(2)
+    offline = Attempt(tmp_path / "offline", mode="offline")  # that sender leaves it to sync
+    offline.events(2)
+    destination = Destination.read(offline.spool.path)
+    assert destination is not None
+    assert take(offline.spool.path, destination, sender_at_work=True).exists()
+    offline.spool.close()
     office = election.elect(tmp_path)
     assert office is not None
     outcomes = list(Sync(spools(tmp_path), lambda destination: server).run())
@@ -368,6 +374,28 @@ def test_what_a_living_process_took_over_is_left_to_it(tmp_path: Path) -> None:
     (outcome,) = Sync([moved], lambda destination: MemoryTransport()).run()
     assert "process 1 of" in (outcome.problem or "")
     assert spools(tmp_path) == [moved]
+
+
+def test_a_server_that_is_away_is_tried_once_for_all_spools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each spool of a server that does not answer is reported with the reason, but only the first tries it."""
+    monkeypatch.setattr("ampmon.sender.sync.TRIES", 1)
+    for _ in range(2):
+        left_behind(tmp_path, "http://127.0.0.1:9")
+    server = MemoryTransport()
+    server.down = True
+    outcomes = list(Sync(spools(tmp_path), lambda destination: server).run())
+    assert [outcome.problem for outcome in outcomes] == [outcomes[0].problem] * 2
+    assert server.attempts == 1
+
+
+def test_a_spool_whose_server_is_unknown_is_said(tmp_path: Path) -> None:
+    """A spool without the file `destination` stays, with the reason."""
+    attempt = left_behind(tmp_path, "http://127.0.0.1:9")
+    (attempt.spool.path / "destination").unlink()
+    (outcome,) = Sync(spools(tmp_path), lambda destination: MemoryTransport()).run()
+    assert "the file `destination` is missing" in (outcome.problem or "")
 
 
 def test_a_server_that_stumbles_is_asked_again(tmp_path: Path, server: RecordingServer) -> None:
