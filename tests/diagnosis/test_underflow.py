@@ -288,7 +288,12 @@ def _moved(small):
     """Samples at two scales in turn. At the lower one, ``small`` more of the values are zero."""
     steps = list(range(100, 300, 10))
     parts = [
-        samples_of([step], {-16: 0.5 - gone, 15: 0.3}, zeros=0.2 + gone, scale=scale)
+        samples_of(
+            [step],
+            {-24: small - gone, -16: 0.5 - small, 15: 0.3},
+            zeros=0.2 + gone,
+            scale=scale,
+        )
         for step, (scale, gone) in zip(steps, [(2.0**15, 0.0), (2.0**14, small)] * 10, strict=True)
     ]
     return joined_samples(parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from ampmon_server.analysis.flushed import flushed_in
 from ampmon_server.model.series import take_samples
@@ -84,3 +85,31 @@ def test_without_a_change_of_scale_there_is_nothing_to_tell() -> None:
     """A scale that never changed, or a single sample, gives no estimate."""
     assert flushed_in(samples(SPARSE, [8, 8, 8])) is None
     assert flushed_in(take_samples(samples(SPARSE, [8, 9]), np.array([0]))) is None
+
+
+def small_layer(scale: float) -> torch.Tensor:
+    """Of 2410 elements, 300 are small: at scale 2**6, counts of 54, 42, 75 and so on in fp16's lowest exponents."""
+    counts = {0.3: 14, 1: 54, 2.5: 42, 5: 75, 11: 67, 22: 28, 40: 20}
+    small = torch.cat([torch.full((number,), units) for units, number in counts.items()])
+    large = torch.linspace(1, 4, 2110) * (torch.arange(2110) % 10 > 2)
+    return torch.cat([small * 2.0**-30, large]).mul(scale).half().float()
+
+
+def test_a_few_small_elements_prove_little() -> None:
+    """In a small layer, chance makes the distribution of magnitudes flat: the lower bound does not follow it down."""
+    found = flushed_in(samples(small_layer, [6, 4, 4]))
+    true = float((small_layer(2.0**4) == 0).float().mean()) - 0.3 * 2110 / 2410
+    assert found is not None
+    assert 0.02 < found.seen < found.low < 3 * true
+
+
+def test_zeros_beyond_the_elements_that_a_scale_can_flush_come_from_the_data() -> None:
+    """After a fall by one bit, more zeros than there were elements near fp16's smallest are no experiment."""
+    seen = samples(small_layer, [6, 5, 5, 5])
+    calm = flushed_in(seen)
+    seen.on_grid.zeros[1:] += 200
+    changed = flushed_in(seen)
+    assert calm is not None
+    assert calm.plausible
+    assert changed is not None
+    assert not changed.plausible

@@ -13,15 +13,16 @@ from typing import NamedTuple
 import numpy as np
 
 from ampmon.numerics.formats import FP32
-from ampmon.numerics.histogram import EXPONENT_MIN, SMALL_CLASSES
+from ampmon.numerics.histogram import EXPONENT_MIN
 from ampmon.numerics.sampling_error import Z_95
 from ampmon_server.model.series import Flags, Floats, GradientSeries, Ints, take_samples
 
 
 NEAR = 512
 """Samples at most this many updates apart are compared."""
+UNLIKE = 3
+"""Gradients of different updates differ by less than this many bits."""
 
-_SUBNORMAL = SMALL_CLASSES.index("subnormal")
 LOWEST = -24 - EXPONENT_MIN
 """The bin of fp16's smallest number."""
 
@@ -36,7 +37,7 @@ class Flushed:
     ``estimate`` lies between ``low`` and ``high``. ``structural`` is the share of the other zeros. ``experiments``
     counts changes of the scale with a sample on either side. ``seen`` is the part of the estimate that they show, with
     its standard ``error``. The rest extrapolates the distribution of magnitudes below what fp16 holds at the largest
-    sampled scale. ``small`` is the share of subnormal elements at that scale. It contains all elements that came back.
+    sampled scale. ``small`` is the share of elements at that scale that the newest one may flush.
     """
 
     estimate: float
@@ -77,7 +78,9 @@ def flushed_in(samples: GradientSeries) -> Flushed | None:
     high = max(seen, 0.0) + Z_95 * error + rest.high
     low, estimate, high = (min(each, share) for each in (low, estimate, high))
     structural, experiments = max(share - estimate, 0.0), int(moved.sum())
-    small = float(fine.on_grid.shares()[level == level.max(), _SUBNORMAL].mean())
+    finest = level == level.max()
+    lost = fine.on_grid.histogram[finest, : LOWEST + level.max() - level[-1] + UNLIKE].sum()
+    small = float(lost / fine.on_grid.elements[finest].sum())
     return Flushed(estimate, low, high, structural, seen, error, experiments, small)
 
 
@@ -152,8 +155,8 @@ def _tail(samples: GradientSeries, level: Ints) -> _Tail:
     first = float(slopes[0] + curvature * (middle[0] - between[0] - 0.5))
     start = float(density[0] - first * (middle[0] - edges[0] + 0.5))
 
-    def below(bend: float, steepest: float) -> float:
-        steeper = np.minimum(first - bend * curvature * np.arange(1, OCTAVES), steepest)
+    def below(bend: float, steepest: float, least: float = first) -> float:
+        steeper = np.minimum(least - bend * curvature * np.arange(1, OCTAVES), steepest)
         logs = start - np.concatenate([[0.0], np.cumsum(steeper)])
         return float(np.exp(np.minimum(logs, 0.0)).sum())
 
@@ -162,7 +165,7 @@ def _tail(samples: GradientSeries, level: Ints) -> _Tail:
     held = float(counts.sum())
     return _Tail(
         # Elements that are not zero cannot prove a share larger than their own.
-        low=min(below(2.0, math.inf) * max(1 - doubt, 0.0), held),
+        low=min(below(2.0, math.inf, first + doubt) * max(1 - doubt, 0.0), held),
         estimate=below(1.0, math.log(2)),
         high=below(0.0, math.log(2)) * (1 + doubt),
     )
