@@ -342,6 +342,15 @@ def test_a_scale_that_is_too_large_for_some_batches_is_a_sawtooth():
     assert rules_of(trained(overflows, 600, policy=policy))[0] == "sawtooth"
 
 
+def test_skips_in_a_row_that_take_back_as_many_growths_are_tries():
+    """If noise lets the scale grow twice before it overflows, the two skips that follow are a sawtooth."""
+    policy = ScalePolicy(growth_interval=4)
+    run = trained(lambda step, scale: scale > 2.0 ** (16 + step // 5 % 2), 100, policy=policy)
+    (finding,) = found(run)
+    assert finding.rule == "sawtooth"
+    assert finding.evidence["skipped"] == run.recent["skipped"].sum()
+
+
 def test_heavy_batches_at_any_scale_are_no_sawtooth():
     """Skips after growths at widely different scales are no sawtooth."""
     run = trained(lambda step, scale: step % 41 == 0, 600, policy=ScalePolicy(growth_interval=10))

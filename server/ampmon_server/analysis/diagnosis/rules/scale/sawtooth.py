@@ -13,6 +13,7 @@ from ampmon_server.analysis.diagnosis.updates import (
     GROW,
     follows_growth,
     has_ceiling,
+    streaks,
     whole_skips,
 )
 from ampmon_server.model.aggregates.merging import Cells
@@ -46,8 +47,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     sooner = np.flatnonzero(np.diff(window["first"][grown]) < interval)
     window = window[grown[sooner[-1] + 1 if len(sooner) else 0] :]
     skipped, updates = int(window["skipped"].sum()), int(window["n"].sum())
-    # A scaler with a hysteresis lets that many updates overflow before it takes a growth back.
-    tries = min(_tries(window) * scaler.policy.hysteresis, skipped)
+    tries = _tries(window, scaler.policy.hysteresis)
     severity = thresholds.skip_rate.severity(at_least(tries, updates, thresholds.skip_window))
     if severity is None or tries < max(TRIES, MOST * skipped):
         return None
@@ -76,9 +76,12 @@ def _is_of_the_loader(cells: Cells, policy: ScalePolicy) -> bool:
     return bool(late) and period_of(cells["skip_first"][skipped]) is not None
 
 
-def _tries(cells: Cells) -> int:
-    """How many growths a skip took back before the next growth."""
+def _tries(cells: Cells, hysteresis: int) -> int:
+    """How many skips took back a growth: of each streak, as many as the growths since the streak before need.
+
+    A scaler with a ``hysteresis`` lets that many updates overflow before it takes a growth back.
+    """
     grown = cells["first"][cells["moves"][:, GROW] > 0]
-    skipped = cells["first"][whole_skips(cells)]
-    following = np.searchsorted(skipped, grown, side="right")
-    return len(np.unique(following[following < len(skipped)]))
+    falls = streaks(cells)
+    growths = np.diff(np.searchsorted(grown, [each.first for each in falls]), prepend=0)
+    return int(np.minimum(growths * hysteresis, [each.updates for each in falls]).sum())
