@@ -71,6 +71,15 @@ def test_what_differs_is_distinguished_from_what_does_not(
     assert came["training"][0].startswith("3 of 4 steps applied (75\u202f%); 1 skipped.")
 
 
+def test_a_configuration_is_compared_as_python_writes_it(client: TestClient) -> None:
+    """A value of None, True or a list looks as it does in the script."""
+    config = {"schedule": None, "compile": True, "betas": [0.9, 0.95]}
+    run = trained(client, "one", 4, config=config)
+    answer = client.get(f"/api/v1/compare?runs={run}").json()
+    made = {line["name"]: line["values"][0] for line in answer["made"]}
+    assert [made[f"config.{name}"] for name in config] == ["None", "True", "[0.9, 0.95]"]
+
+
 def test_the_arguments_of_a_scaler_are_compared_one_by_one(client: TestClient) -> None:
     """The script's call that made a scaler has a line for each argument, as code."""
     trainer = Trainer(name="called")

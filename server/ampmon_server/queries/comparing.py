@@ -6,10 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID
-
-import orjson
 
 from ampmon_server.analysis.diagnosis.effective import effective
 from ampmon_server.charts import Figure, View
@@ -262,7 +260,7 @@ def _made(identity: Identity) -> Iterator[tuple[str, str]]:
         start = [each for each in identity.attempts if each["rank"] == lowest][-1]
         yield from _flat("versions", start["versions"])
         for name in ("world_size", "git_commit", "host"):
-            yield name, _said(start[name])
+            yield name, str(start[name])
     yield "starts", count(len(identity.attempts))
 
 
@@ -271,8 +269,4 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
         for key, inner in value.items():
             yield from _flat(f"{name}.{key}", inner)
     elif value != {}:
-        yield name, _said(value)
-
-
-def _said(value: Any) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+        yield name, str(value)  # as Python writes it
