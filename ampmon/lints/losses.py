@@ -176,6 +176,10 @@ def computes_in(outputs: Any) -> torch.dtype | None:
     return torch.bfloat16 if torch.bfloat16 in found else None
 
 
+def is_distributed() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
 _NO_CALL = Call("ampmon.client.scaler.GradScaler", {})
 
 
@@ -193,7 +197,7 @@ def say_unscaled(stream: Stream, warn: Warn, loss: Any, why: str, call: Call | N
         if isinstance(each, torch.nn.Parameter)
     )
     # An enabled scaler would raise. FSDP's leaves are fp16 copies.
-    if call and half and not (dist.is_available() and dist.is_initialized()):
+    if call and half and not is_distributed():
         reporter.say("fp16_parameters", count=half)
         return True
     first = loss[0] if isinstance(loss, (list, tuple)) else loss

@@ -11,7 +11,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ampmon.lints.gradient_checks import Clearing, Clipping, HandUnscaling
-from ampmon.lints.losses import Losses, leaves_of, nodes_of
+from ampmon.lints.losses import Losses, is_distributed, leaves_of, nodes_of
 from ampmon.lints.optimizers import Steps, parameters_of
 from ampmon.lints.reporter import ADDED, BARE, ENOUGH, LintReporter
 from ampmon.probe.gradients import MEASURED, is_hookable, plain_gradients
@@ -234,11 +234,12 @@ class GradientWatcher:
         self._see_written(optimizer, version)
 
     def _see_written(self, optimizer: torch.optim.Optimizer, version: int) -> None:
-        if self._now.between is not None:
-            self._now.summed = _sizes(optimizer)
-        if version != self._now.version and (
-            self._clearing.wants or not self._reporter.knows("clip_before_unscale")
-        ):
+        now, is_written = self._now, version != self._now.version
+        if now.between is not None:
+            now.summed = _sizes(optimizer)
+        # A loop that reads and clears the gradients of each pass may write their sum. DDP's reducer writes too.
+        now.whole = now.whole and (not is_written or is_distributed())
+        if is_written and (self._clearing.wants or not self._reporter.knows("clip_before_unscale")):
             self._clearing.stepping(self._measure(optimizer))
             self._dividing.stepping(self._gradient())
 

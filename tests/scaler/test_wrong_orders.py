@@ -303,6 +303,22 @@ def test_gradients_of_tasks_that_the_loop_combines_are_right(data_directory: Pat
     assert lints_by_scaler(data_directory) == {}
 
 
+def test_gradients_of_examples_that_the_loop_combines_are_right(data_directory: Path) -> None:
+    """Gradients that are read and cleared for each example, and written back in place with noise, get no lint."""
+    model, optimizer, scaler = small()
+    for _ in range(UPDATES):
+        sums = [torch.zeros_like(each) for each in model.parameters()]
+        for _ in range(2):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.randn(1, 4)).square().mean()).backward()
+            for parameter, total in zip(model.parameters(), sums, strict=True):
+                total.add_(parameter.grad / parameter.grad.norm().clamp(min=1))
+        for parameter, total in zip(model.parameters(), sums, strict=True):
+            parameter.grad.copy_(total).add_(torch.randn_like(total))
+        finish(scaler, optimizer)
+    assert lints_by_scaler(data_directory) == {}
+
+
 def test_a_weighted_sum_after_the_gradients_of_its_tasks_is_right(data_directory: Path) -> None:
     """Tasks whose gradients are read and cleared to weight a sum of their losses, as in MGDA, get no lint."""
     model, optimizer, scaler = small()
