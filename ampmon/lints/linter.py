@@ -311,7 +311,7 @@ class Linter:
             if did := seen.waiting.updated(optimizer, waits=waits, scale=self.scale):
                 name = self._names.name(optimizer)
                 # Only an overflow shows whether the loop checks for inf and NaN itself.
-                severity = "warning" if did == STEPPED else None
+                severity = "notice" if did == STEPPED else None
                 self.say("unstepped", (), severity, optimizer=name, did=did, count=WAITING)
 
     def _step_early(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:

@@ -302,17 +302,18 @@ class LintReporter:
         lint = LINTS[rule]
         texts = lint.title, lint.explanation, lint.fix
         title, explanation, fix = (text.format(**values) for text in texts)
+        severity = severity or lint.severity
         stream.event(
             "lint",
             ordinal=stream.ordinal,
             rule=rule,
-            severity=severity or lint.severity,
+            severity=severity,
             title=title,
             explanation=explanation,
             fix=fix,
             parameters=list(parameters[:NAMED_MAX]),
             stop=lint.stop,
         )
-        if lint.severity != "notice":
+        if severity != "notice":
             instead = f" Write:\n{fix}" if fix else ""
             warn(f"finding {rule}", f"ampmon: {title}. {explanation}{instead}")
