@@ -84,6 +84,21 @@ def test_one_checkpoint_is_named_if_overflows_killed_the_scale():
     assert "scaler = ampmon.GradScaler" in first.fix
 
 
+def test_nan_of_unknown_origin_hides_no_overflow_that_killed_the_scale():
+    """The loss may ignore an inf in the outputs. Then only the updates that were watched show that it began there."""
+    run = trained(lambda step, scale: True, 200, cause="nan")
+    rows = (
+        replace(row, scale=2.0 ** (16 - row.step), loss="finite", origin="backward")
+        if row.step % 4
+        else replace(row, loss="not_finite", origin="forward", origin_module="head")
+        for row in run.skips
+    )
+    (first, *others) = found(replace(run, skips=tuple(rows)))
+    assert first.rule == "forward_overflow"
+    assert "The scale has been dead" in first.explanation.partition(". ")[0]
+    assert "dead_scale" not in [each.rule for each in others]
+
+
 def test_a_scale_that_died_of_something_else_stands_first():
     """Forward overflows before the fall or after the death do not replace the dead scale as the first finding."""
     run = trained(lambda step, scale: step >= 100 or step in {20, 30}, 400)

@@ -90,7 +90,11 @@ def _began(scaler: ScalerCase, died: int) -> dict[str, str]:
     fall = [each for each in skips if each.step >= start]
     if fall and not any(each.origin for each in fall) and all(each.loss == LOST for each in fall):
         fall = [each for each in skips if each.loss == LOST]
-    origins = Counter(each.origin for each in fall if each.origin)
+    # Without a module, NaN from "backward" only says that the loss was finite: it may ignore an inf in the outputs.
+    sure = [
+        each for each in fall if each.module or each.origin != "backward" or not each.beyond_scale
+    ]
+    origins = Counter(each.origin for each in sure if each.origin)
     began = origins.most_common(1)[0][0] if origins else None
     is_beyond = 2 * sum(each.beyond_scale for each in fall) > len(fall)
     if is_beyond and not is_older and began in (None, "backward"):
