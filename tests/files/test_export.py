@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
 import known_run
 from ampmon import wire
@@ -19,6 +23,10 @@ from ampmon_server.cli import main
 from ampmon_server.exchange import formats, tables
 from ampmon_server.exchange.formats import COLUMNS, TABLES
 from ampmon_server.exchange.tables import pieces
+from ampmon_server.http.app import create_app
+from ampmon_server.http.routes import series
+from ampmon_server.http.service import EXPORTS_MAX
+from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from batches import Trainer, statistics
 from files.conftest import store_with_known_run
@@ -157,6 +165,48 @@ def test_samples_of_long_runs_take_no_more_memory(held: Held) -> None:
         finally:
             tracemalloc.stop()
     assert taken[1] < 4 * taken[0]
+
+
+_GROWTH = """
+import resource
+from ampmon_server.exchange.formats import COLUMNS, written
+
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+rows = 20_000
+piece = {name: [0.123456789] * rows for name in COLUMNS["updates"]}
+before = peak()
+file = b"".join(written("jsonl", "updates", [piece]))
+print(len(file) // rows, (peak() - before) // rows)
+"""
+
+
+def test_json_lines_take_little_memory() -> None:
+    """A piece of an export as JSON lines takes less memory than five times its bytes."""
+    done = subprocess.run(
+        [sys.executable, "-c", _GROWTH], capture_output=True, text=True, check=True
+    )
+    line, taken = map(int, done.stdout.split())
+    assert taken < 5 * line
+
+
+def test_exports_beyond_a_limit_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While as many exports run as may, another one waits, and is told to retry. Each ended one lets another run."""
+    monkeypatch.setattr(series, "EXPORT_WAIT_S", 0.01)
+    store_with_known_run(tmp_path).close()
+    app = create_app(Settings(data_directory=tmp_path, judging=False))
+    with TestClient(app, base_url="http://127.0.0.1:8267") as client:
+        service = app.state.service
+        known = {"Authorization": f"Bearer {service.keys.token}"}
+        export = partial(client.get, f"/api/v1/runs/{known_run.RUN}/export", headers=known)
+        assert client.portal is not None
+        for _ in range(EXPORTS_MAX):
+            client.portal.call(service.exports.acquire)
+        refused = export()
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+        assert refused.json()["detail"] == "2 exports are running already. Retry later."
+        client.portal.call(service.exports.release)
+        for _ in range(2):
+            assert export().text.count("\n") == ROWS["updates"]
 
 
 def test_a_cell_of_text_begins_no_formula() -> None:

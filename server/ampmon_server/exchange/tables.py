@@ -14,10 +14,9 @@ from ampmon_server.store.engine.numbers import INTEGER_MAX, split_named
 from ampmon_server.store.reading.export import ExportedSample
 
 
-ROWS = 32_768
+ROWS = 4096
 """Most rows in a piece. A piece of `skips` or `events` has the rows of one read of the store."""
 _PAGE = 1000
-_PARAMETERS = 4096
 
 
 def pieces(store: Store, run_id: UUID, table: Table) -> Iterator[Piece]:
@@ -87,8 +86,8 @@ def _scalars(store: Store, run_id: UUID) -> Iterator[Piece]:
 
 def _samples(store: Store, run_id: UUID) -> Iterator[Piece]:
     for sampled in store.samples(run_id):
-        for first in range(0, len(sampled.sample.statistics.parameters), _PARAMETERS):
-            yield _sample(sampled, slice(first, first + _PARAMETERS))
+        for first in range(0, len(sampled.sample.statistics.parameters), ROWS):
+            yield _sample(sampled, slice(first, first + ROWS))
 
 
 def _sample(of: ExportedSample, part: slice) -> Piece:

@@ -6,6 +6,7 @@ caller's projects on.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Coroutine, Sequence
@@ -36,6 +37,8 @@ from ampmon_server.store import Advance, Belonging, NotFound, Store, StoreError,
 Part = Literal["database", "schema", "bus"]
 SHARED_WRITERS = 4
 """Write threads for a database that takes several writers: while one waits for the disk, the others work."""
+EXPORTS_MAX = 2
+"""Exports that run at once. One of the samples of 5000 parameters takes 300 MB."""
 _log = logging.getLogger(__name__)
 
 
@@ -75,6 +78,7 @@ class Service:
         self.callers = Callers(self.keys, self.tokens, self.sessions, settings)
         self.proofs = Proofs(self.keys, self.tokens, settings.allowed_hosts)
         self.limits = Limits(settings)
+        self.exports = asyncio.Semaphore(EXPORTS_MAX)
         self.metrics = Metrics()
         self.refusals = RejectedClients()
         self.last_write = LastWrite()

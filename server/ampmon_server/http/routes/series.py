@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Annotated, Literal
 from uuid import UUID
 
+import anyio
 import orjson
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response, StreamingResponse
@@ -31,11 +33,11 @@ from ampmon_server.http.routes.parameters import (
     ScalarName,
     StreamNumber,
 )
-from ampmon_server.http.service import OF_RUN, ServiceDependency
+from ampmon_server.http.service import EXPORTS_MAX, OF_RUN, ServiceDependency
 from ampmon_server.model.case import Skip
 from ampmon_server.model.parameter_words import caption, cells
 from ampmon_server.queries import merged_skips
-from ampmon_server.store import PARAMETER_SORTS, ParameterPage
+from ampmon_server.store import PARAMETER_SORTS, Busy, ParameterPage
 from ampmon_server.store.engine.paging import Paged
 
 
@@ -44,6 +46,7 @@ router = APIRouter(prefix="/api/v1/runs/{run_id}", dependencies=[OF_RUN])
 UPDATES_MAX = 1_000_000
 SKIPS_MAX = 1000
 """Maximum number of rows of the ledger that are read at once."""
+EXPORT_WAIT_S = 30.0
 
 
 @router.get("/updates")
@@ -216,8 +219,22 @@ def list_scalars(
     return tagged_json(values, request)
 
 
+async def _export_turn(service: ServiceDependency) -> AsyncIterator[None]:
+    """Wait until an export may run, and let the next one run at its end. Raises Busy."""
+    try:
+        with anyio.fail_after(EXPORT_WAIT_S):
+            await service.exports.acquire()
+    except TimeoutError:
+        raise Busy(f"{EXPORTS_MAX} exports are running already. Retry later.") from None
+    try:
+        yield
+    finally:
+        service.exports.release()
+
+
 @router.get(
     "/export",
+    dependencies=[Depends(_export_turn)],
     response_class=Response,
     responses={
         200: {"content": {media_type: {} for media_type in MEDIA_TYPES.values()}},
@@ -231,7 +248,10 @@ def export_run(
     what: Table = "updates",
     kind: Annotated[Format, Query(alias="format")] = "jsonl",
 ) -> Response:
-    """Download all rows of one kind as a file. 501 if the server lacks pyarrow for ``parquet`` and ``arrow``."""
+    """Download all rows of one kind as a file. 501 if the server lacks pyarrow for ``parquet`` and ``arrow``.
+
+    Two exports run at once. A further one waits for up to 30 s, then it gets 503.
+    """
     rows = pieces(service.store, run_id, what)
     try:
         parts = written(kind, what, rows)
