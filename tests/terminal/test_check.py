@@ -91,7 +91,9 @@ def test_a_script_is_checked(script: Path) -> None:
         (":two", "it has to return (model, batch, loss_fn)"),
         (":ends", "the script exits with 'usage: train.py DATA'; guard its training code with if"),
         (":none", "has no function 'none'"),
+        (":FACTOR", "has no function 'FACTOR'"),
         ("", "names no function; write"),
+        (":", "names no function; write"),
         ("x:none", "no such script; write SCRIPT.py:FUNCTION"),
     ],
 )

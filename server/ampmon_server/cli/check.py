@@ -49,10 +49,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _function(target: str) -> Callable[[], Any]:
     """Import a script as Python runs one without arguments, with its folder on the path. Return its function."""
+    if Path(whole := target.rstrip(":")).is_file():
+        raise ConfigurationError(f"{target} names no function; write {whole}:FUNCTION")
     path, _, name = target.rpartition(":")
     script = Path(path)
-    if Path(target).is_file():
-        raise ConfigurationError(f"{target} names no function; write {target}:FUNCTION")
     if not script.is_file() or script.suffix != ".py":
         raise ConfigurationError(f"{target}: no such script; write SCRIPT.py:FUNCTION")
     spec = importlib.util.spec_from_file_location(script.stem, script)
@@ -64,6 +64,6 @@ def _function(target: str) -> Callable[[], Any]:
     sys.path.insert(0, str(script.parent.resolve()))
     spec.loader.exec_module(module)
     found: Callable[[], Any] | None = getattr(module, name, None)
-    if found is None:
+    if not callable(found):
         raise ConfigurationError(f"{target}: {script} has no function {name!r}")
     return found
