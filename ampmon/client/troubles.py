@@ -25,10 +25,10 @@ class AmpmonWarning(UserWarning):
 def warn(message: str) -> None:
     """Warn the user. Never raises, even if a filter turns warnings into errors or stderr is closed.
 
-    Without a line number, Python prints no line of this file below the message, which may end in code to copy.
+    Without a place, Python prints no line of a file below the message, which may end in code to copy.
     """
     try:
-        warnings.warn_explicit(message, AmpmonWarning, __file__, 0, "ampmon", _registry)
+        warnings.warn_explicit(message, AmpmonWarning, "ampmon", 0, "ampmon", _registry)
     except Exception as error:
         signals.let_through(error)
         with contextlib.suppress(Exception):
