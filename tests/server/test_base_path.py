@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from ampmon.errors import ConfigurationError
 from ampmon_server.cli.serve_settings import base_path, frame_ancestors
 from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
+from serving import Server
+from training import Trainer, stored
 
 
 URL = "http://127.0.0.1:8267"
@@ -31,6 +34,18 @@ def test_addresses_are_the_same_below_a_path(tmp_path: Path) -> None:
         link = client.post("/api/v1/login-links", headers=known).json()["url"]
         assert link.startswith(f"{URL}{BASE}/login?code=")
         assert client.get(link).headers["Location"] == "./"
+
+
+def test_trainings_print_the_address_with_the_path(
+    data_directory: Path, new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training prints the address that the server prints, and sends its records there."""
+    monkeypatch.setenv("AMPMON_MODE", "online")
+    server = new_server(data_directory, options=["--base-path", BASE])
+    with Trainer() as trainer:
+        trainer.train(1)
+        assert f"{server.address}/#/runs/{trainer.run_id}" in trainer.finish()
+    assert stored(server, trainer.run_id) == 1
 
 
 def test_the_page_names_no_address_from_the_root() -> None:

@@ -89,10 +89,9 @@ def _reachable(
     logins: Logins, settings: Settings, listener: socket.socket, *, open_browser: bool
 ) -> Iterator[Callable[[], None]]:
     """Write the server's address and a link to it until it stops. Yield what tells the user of them."""
-    url = address(listener, settings)
-    place = url + settings.base_path
+    place = address(listener, settings) + settings.base_path
     with (
-        address_written(settings.address_file, url),
+        address_written(settings.address_file, place),
         _link(logins, place, open_browser=open_browser) as link,
         invitation(link, settings.server_directory) if open_browser else nullcontext() as opens,
     ):
