@@ -214,3 +214,16 @@ def test_an_unknown_option_is_reported_with_the_usage_of_its_command(
     err = capsys.readouterr().err
     assert err.startswith(f"usage: ampmon {command} ")
     assert err.endswith(f"ampmon {command}: error: unrecognized arguments: --jsno\n")
+
+
+@pytest.mark.parametrize("command", ["token", "alerts", "db"])
+def test_a_missing_command_is_named_as_in_the_usage(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A group of commands without one of them asks for what its usage shows."""
+    with pytest.raises(SystemExit):
+        main([command])
+
+    usage, error = capsys.readouterr().err.splitlines()
+    assert usage == f"usage: ampmon {command} [-h] COMMAND ..."
+    assert error.endswith("the following arguments are required: COMMAND")

@@ -29,7 +29,7 @@ def add_command(
 def commands_below(commands: Commands, name: str, does: str) -> Commands:
     """Add a command that has commands of its own, and return them."""
     command = commands.add_parser(name, help=does, description=does)
-    return command.add_subparsers(dest="what", required=True)
+    return command.add_subparsers(dest="what", required=True, metavar="COMMAND")
 
 
 def takes(into: argparse._ActionsContainer, usage: str, says: str, **more: Any) -> None:
