@@ -10,6 +10,7 @@ import ipaddress
 import math
 import os
 import re
+import socket
 import sys
 import urllib.parse
 from collections.abc import Mapping, Sequence
@@ -162,6 +163,18 @@ def server_address(directory: Path) -> str | None:
         return _url(private.read(address_file(directory)).decode("ascii").strip())
     except (OSError, ValueError, ConfigurationError):
         return None
+
+
+def answers(url: str | None) -> bool:
+    """Whether a server accepts connections at ``url``. Blocks for at most half a second. Never raises."""
+    if not url:
+        return False
+    with contextlib.suppress(OSError, ValueError):
+        place = urllib.parse.urlsplit(url)
+        port = place.port or (443 if place.scheme == "https" else 80)
+        socket.create_connection((place.hostname or "", port), timeout=0.5).close()
+        return True
+    return False
 
 
 def resolve(  # noqa: PLR0913 - one argument per option of `ampmon.init`

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from ampmon import sender
 from ampmon.client.quota import SCARCE
+from ampmon.config import answers
 from ampmon.errors import NO_TOKEN
 from ampmon.spool import SpoolWriter
 from ampmon.spool.state import REJECTED
@@ -135,7 +136,10 @@ class MaintenanceThread:
         options = self._recorder.options
         url, token, status = options.url, options.token, sender.status(options.dir)
         problem = (status and status.problem(url, self._attempt_id, token=token)) or ""
-        absent = problem == NO_TOKEN or problem.endswith("connection refused")
+        refused = problem.endswith("connection refused")
+        if refused and answers(url):
+            return False  # it has started since the sender's last attempt
+        absent = refused or problem == NO_TOKEN
         if problem and not (absent and unless_absent):
             unanswered = absent or problem.startswith("no answer")
             failure = "cannot be reached" if unanswered else "takes no records"

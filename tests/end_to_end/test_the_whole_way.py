@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import torch
 
 import ampmon
 from ampmon.sender import status
-from serving import Server
+from serving import Server, free_port
 from training import Trainer, stored
 from waiting import DEADLINE_S, wait_for
 from warm import completed
@@ -191,6 +192,26 @@ def test_records_wait_for_a_server_that_is_not_there_yet(
     started = new_server(data_directory, port=later.port)
     wait_for(lambda: stored(started, trainer.run_id) == 400)
     assert started.get(f"/runs/{trainer.run_id}")["lost_records"] == 0
+
+
+@pytest.mark.usefixtures("data_directory")
+def test_a_server_that_has_just_started_is_not_called_unreachable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The end of a short run warns of no server that was away at the sender's last attempt and accepts connections."""
+    port = free_port()
+    monkeypatch.setenv("AMPMON_MODE", "online")
+    monkeypatch.setenv("AMPMON_URL", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("AMPMON_TOKEN", "0" * 43)
+    with Trainer() as before:
+        before.train(1)
+        wait_for(lambda: "cannot be reached" in before.errors)
+    with socket.socket() as started, Trainer() as trainer:
+        started.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        started.bind(("127.0.0.1", port))
+        started.listen()
+        trainer.train(1)
+        assert "cannot be reached" not in trainer.finish()
 
 
 def test_a_server_with_another_token_is_not_called_unreachable(

@@ -8,12 +8,12 @@ import sys
 from importlib.util import find_spec
 from typing import IO
 
-from ampmon.config import RunOptions, resolve, server_address
+from ampmon.config import RunOptions, answers, resolve, server_address
 from ampmon.errors import ConfigurationError
 from ampmon.identity.ids import rank_of_process
 from ampmon.system import interpreter, private
 from ampmon.system.installing import install
-from ampmon_server.http.address import answers, is_free
+from ampmon_server.http.address import is_free
 from ampmon_server.settings import DEFAULT_PORT
 
 

@@ -6,12 +6,9 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from ampmon.config import answers
 from ampmon.system import private
-
-
-_CONNECT_S = 0.5
 
 
 @contextmanager
@@ -46,17 +43,5 @@ def is_free(port: int) -> bool:
     with socket.socket() as tried, suppress(OSError):
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         tried.bind(("127.0.0.1", port))
-        return True
-    return False
-
-
-def answers(url: str | None) -> bool:
-    """Whether a server accepts connections at ``url``. A killed server leaves its address behind."""
-    if not url:
-        return False
-    with suppress(OSError, ValueError):
-        place = urlsplit(url)
-        port = place.port or (443 if place.scheme == "https" else 80)
-        socket.create_connection((place.hostname or "", port), _CONNECT_S).close()
         return True
     return False
