@@ -158,7 +158,7 @@ def choose(server: ApiClient, wanted: str, *, archived_first: bool = False) -> R
 def _among(runs: list[Run], wanted: str) -> Run | None:
     """Return the run of that name or id, or None. Raises ClientError if several ids start with ``wanted``."""
     named = [run for run in runs if run.name == wanted]
-    begun = [run for run in runs if run.run_id.startswith(wanted.lower())]
+    begun = [run for run in runs if wanted and run.run_id.startswith(wanted.lower())]
     if named:
         return named[0]
     if len(begun) > 1:
