@@ -286,7 +286,9 @@ def why_unanswered(error: Exception) -> str:
         error = error.original_error
     if tunnel := re.match(r"Tunnel connection failed: (\d+)", str(error)):
         return f"the proxy answers HTTP {tunnel[1]}"
-    if isinstance(error, urllib3.exceptions.NameResolutionError):
+    if isinstance(
+        error, (urllib3.exceptions.NameResolutionError, urllib3.exceptions.LocationParseError)
+    ):
         return "the host name cannot be resolved"
     if isinstance(error, urllib3.exceptions.NewConnectionError):
         return "connection refused"

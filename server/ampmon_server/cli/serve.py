@@ -188,16 +188,10 @@ def _bracketed(host: str) -> str:
 
 def listen(settings: Settings) -> socket.socket:
     """Open a listening socket, to be closed by the caller. Raises ConfigurationError, which says what to do."""
-    if not 0 <= settings.port <= 65535:  # getaddrinfo would wrap it to another port
-        raise ConfigurationError(
-            f"--port {settings.port}: a port is at most 65535; 0 picks a free one"
-        )
     try:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
-    except (OSError, OverflowError) as error:
-        raise ConfigurationError(
-            f"--host {settings.host} --port {settings.port}: {error}"
-        ) from None
+    except (OSError, UnicodeError):
+        raise ConfigurationError(f"--host {settings.host}: it cannot be resolved") from None
     family, *_, place = found[0]
     beyond = not ipaddress.ip_address(place[0]).is_loopback
     if beyond and settings.tls_cert is None and not settings.behind_proxy:
