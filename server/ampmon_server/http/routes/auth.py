@@ -166,7 +166,7 @@ async def prove(
 
 
 _TOKEN_BODY_BYTES_MAX = 64 * 1024
-_Called = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.@+-]{1,64}\Z")]
+_Called = Annotated[str, msgspec.Meta(pattern=bodies.CALLED)]
 _Scopes = Annotated[frozenset[Scope], msgspec.Meta(min_length=1)]
 _Projects = Annotated[frozenset[wire.Label], msgspec.Meta(min_length=1, max_length=64)]
 

@@ -33,7 +33,9 @@ _STATUS: Mapping[Reason, int] = {
 _PATH = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
 _LENGTH = re.compile(r"^Expected `str` of length ([<>]=) (\d+) ")
 # In msgspec's messages these patterns are hundreds of characters that nobody can read.
+CALLED = r"\A[A-Za-z0-9_.@+-]{1,64}\Z"
 _NEEDS = {
+    CALLED: "needs 1 to 64 letters, digits or characters of _.@+-",
     wire.VISIBLE: "needs a visible character and no control characters",
     wire.PRINTABLE: "may hold no control characters",
 }
