@@ -280,7 +280,7 @@ def test_targets_that_cannot_be_listed_are_an_error(tmp_path: Path) -> None:
     finally:
         server.close()
     assert code == 2
-    assert "ampmon alerts: " in err
+    assert "ampmon alerts list: " in err
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_a_token_is_made_used_listed_and_revoked(server: Server, token: Token) -
     assert token("revoke", "ci") == (
         2,
         "",
-        "ampmon token: There is no token 'ci' to revoke.\n",
+        "ampmon token revoke: There is no token 'ci' to revoke.\n",
     )
 
 

@@ -63,7 +63,7 @@ def test_a_full_disk_is_said_in_a_line(server: Server, words: str) -> None:
     """Output that a full disk refuses gives one line and exit code 2."""
     assert in_bash(f"{words} > /dev/full; echo $?", server) == (
         "2\n",
-        f"{words}: [Errno 28] No space left on device\n",
+        f"{words}: No space left on device\n",
     )
 
 
@@ -227,3 +227,27 @@ def test_a_missing_command_is_named_as_in_the_usage(
     usage, error = capsys.readouterr().err.splitlines()
     assert usage == f"usage: ampmon {command} [-h] COMMAND ..."
     assert error.endswith("the following arguments are required: COMMAND")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("show ''", "ampmon show: there is no run ''; the newest: 2⁸ wide ("),
+        ("delete --yes ''", "ampmon delete: there is no run ''; the newest: 2⁸ wide ("),
+        (
+            "token new 'a b'",
+            "ampmon token new: name needs 1 to 64 letters, digits or characters of",
+        ),
+        ("runs --url http://a..b", "does not answer (the host name cannot be resolved)"),
+        ("serve --host a..b --port 0", "--host a..b: it cannot be resolved"),
+        ("serve --streams-per-token 0", "'0' is not a whole number of at least 1"),
+        ("serve --port 70000", "'70000' is not a port, 0 to 65535"),
+        ("tail --every nan", "'nan' is not a number of at least 0"),
+    ],
+)
+def test_an_argument_that_cannot_be_is_named(server: Server, line: str, words: str) -> None:
+    """An empty, misspelt or impossible argument gives a line that says what is wrong with it, and exit code 2."""
+    out, err = in_bash(f"ampmon {line}; echo $?", server)
+    assert out == "2\n"
+    assert words in err.splitlines()[-1]
+    assert "Traceback" not in err

@@ -69,11 +69,12 @@ def _end(given: argparse.Namespace, error: Exception) -> int:
     """Print why a command failed, and return its exit code. For a file: "train.log: No such file or directory"."""
     if not str(error):  # nobody expected it, and only its traceback says what it is
         raise error
-    words = ["ampmon", given.command, given.what if given.command == "db" else ""]
+    words = filter(None, ["ampmon", given.command, given.what])
     why = str(error)
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        why = f"{error.filename}: {error.strerror}"
-    print(f"{' '.join(filter(None, words))}: {why}", file=sys.stderr)
+    if isinstance(error, OSError) and error.strerror:
+        named = "" if error.filename is None else f"{error.filename}: "
+        why = f"{named}{error.strerror}"
+    print(f"{' '.join(words)}: {why}", file=sys.stderr)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         _discard_stdout()
     return CANNOT

@@ -14,8 +14,11 @@ from ampmon_server.cli.server_options import (
     Commands,
     add_command,
     add_serve,
+    amount,
     commands_below,
+    count,
     may,
+    port,
     takes,
     takes_alerts_file,
     takes_data_dir,
@@ -109,7 +112,7 @@ def _add_looking(commands: Commands) -> None:
     says = "print plain lines, for logs (the default if the output is not a terminal)"
     may(tail, "--follow", says)
     says = "seconds between two plain lines while nothing happens (%(default)s)"
-    takes(tail, "--every SECONDS", says, type=float, default=10.0)
+    takes(tail, "--every SECONDS", says, type=amount, default=10.0)
     takes_server(tail)
 
 
@@ -285,27 +288,15 @@ def _add_demo(commands: Commands) -> None:
     demo = commands.add_parser("demo", help=does, description=does)
     demo.set_defaults(function="ampmon_server.demo:main", parser=demo)
     says = "updates to train (default: as many as take about five minutes)"
-    takes(demo, "--steps N", says, type=_count)
+    takes(demo, "--steps N", says, type=count)
     says = "port of the page (default: 8267, or a free port if that is in use)"
-    takes(demo, "--port PORT", says, type=_port)
+    takes(demo, "--port PORT", says, type=port)
     says = "directory for runs (default: AMPMON_DIR, or the user's data directory)"
     takes(demo, "--data-dir DIR", says, type=Path)
     takes(demo, "--seed N", "seed of weights and batches (default: 0)", type=int, default=0)
     says = "updates between two doublings of the scale until it overflows "
     says += "(default: so that this takes about half a minute)"
-    takes(demo, "--growth-interval N", says, type=_count)
+    takes(demo, "--growth-interval N", says, type=count)
     may(demo, "--no-browser", "open no browser")
     says = "keep serving the page after the training, until Ctrl-C"
     takes(demo, "--keep", says, action=argparse.BooleanOptionalAction, default=True)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 2**16:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port, 1 to 65535")
-    return int(text)

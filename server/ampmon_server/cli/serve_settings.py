@@ -108,8 +108,6 @@ def _alerts(arguments: argparse.Namespace) -> Alerts | None:
 
 
 def _check_workers(settings: Settings, workers: int) -> None:
-    if workers < 1:
-        raise ConfigurationError(f"--workers {workers}: must be at least 1")
     if workers > 1 and (settings.database_url or "sqlite").startswith("sqlite"):
         raise ConfigurationError(
             f"--workers {workers}: SQLite allows one server process; several need PostgreSQL: "

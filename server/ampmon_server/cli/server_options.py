@@ -79,12 +79,12 @@ def add_serve(commands: Commands) -> None:
     serve = add_command(commands, "serve", "start the server and its page", "serve:run")
     takes(serve, "--host", "address to listen on (%(default)s)", default=DEFAULT_HOST)
     says = "port to listen on (%(default)s); 0 for any"
-    takes(serve, "--port", says, type=int, default=DEFAULT_PORT)
+    takes(serve, "--port", says, type=port, default=DEFAULT_PORT)
     takes_data_dir(serve)
     takes(serve, "--database-url", "SQLAlchemy URL of a database elsewhere")
     takes(serve, "--token-file", "file with a token that several servers share", type=Path)
     says = "server processes (%(default)s); more need PostgreSQL"
-    takes(serve, "--workers", says, type=int, default=1)
+    takes(serve, "--workers", says, type=count, default=1)
     says = "time to keep serving after a stop signal, while /readyz reports the stop (%(default)g)"
     takes(serve, "--drain SECONDS", says, type=amount, default=0.0)
     _add_proxies(serve)
@@ -136,11 +136,17 @@ def _add_limits(serve: argparse.ArgumentParser) -> None:
 
 
 def count(typed: str) -> int:
-    """Parse a whole number of at least 1. Raises ValueError."""
-    number = int(typed)
-    if number < 1:
-        raise ValueError
-    return number
+    """Parse a whole number of at least 1. Raises ArgumentTypeError."""
+    if not typed.isdecimal() or int(typed) < 1:
+        raise argparse.ArgumentTypeError(f"{typed!r} is not a whole number of at least 1")
+    return int(typed)
+
+
+def port(typed: str) -> int:
+    """Parse a port. Raises ArgumentTypeError."""
+    if not typed.isdecimal() or int(typed) >= 2**16:
+        raise argparse.ArgumentTypeError(f"{typed!r} is not a port, 0 to 65535")
+    return int(typed)
 
 
 def amount(typed: str) -> float:

@@ -77,7 +77,7 @@ class DemoServer:
                 time.sleep(0.05)
             self.stop()
             printed.seek(0)
-            said = printed.read().decode(errors="replace").strip()
+            said = printed.read().decode(errors="replace").strip().removeprefix("ampmon serve: ")
         if not stopping():
             raise ServiceError(said or "ampmon serve did not start and printed nothing")
 

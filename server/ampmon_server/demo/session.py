@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace, interrupt: Interrupt) -> int:
     console = Console(highlight=False)
     directory = Path(arguments.data_dir or data_directory()).expanduser().absolute()
     try:
-        server = service.find_or_start(directory, arguments.port, interrupt.is_set)
+        server = service.find_or_start(directory, arguments.port or None, interrupt.is_set)
         with ExitStack() as stack:
             stack.callback(server.stop)
             if interrupt.is_set():
