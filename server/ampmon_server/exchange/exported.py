@@ -1,7 +1,7 @@
 """Reads files of `ampmon export` (Parquet, Arrow or JSON lines) back into the records they were made from.
 
-Every row of the lowest rank comes back unchanged, with two exceptions. If rows are missing, events and attempts have
-other numbers. The module in which an overflow began backward is lost with the activations, which an export does not
+Every row of the lowest rank comes back unchanged, with two exceptions. Events have other numbers, and so have attempts
+if rows are missing. The module in which an overflow began backward is lost with the activations, which an export does not
 hold, nor the configuration of the run. All rows are read and checked before the first batch.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, groupby
@@ -133,8 +133,6 @@ class Exported:
         self._origins: dict[int, int] = {}
         self._began: dict[int, int] = {}
         """The first step of each attempt, if known, and its first time."""
-        self._rows: Counter[tuple[str, int]] = Counter()
-        """The number of rows of each scaler and attempt that become records."""
         self._survey_updates()
         self._survey_samples()
         events = self._lowest("events")
@@ -148,7 +146,10 @@ class Exported:
         self._events = [row for row in reversed(events) if row.kind != "resume"]
         self._skips: dict[tuple[str, int], list[ExportedSkip]] = {}
         self._survey_skips()
-        self._seqs = _Seqs(self._kept_seqs())
+        for row in self._scalars():
+            self._note(self._attempt_of(row), row.step, row.time)
+        self._seqs: defaultdict[tuple[str, int], Iterator[int]] = defaultdict(count)
+        """The next record numbers of each stream and attempt."""
         run_id, first = uuid4(), min(self._began)
         # A first attempt that begins at step 0 resumed nothing.
         origins = self._origins | {first: self._origins.get(first) or None}
@@ -175,7 +176,6 @@ class Exported:
             if known is None:
                 known = self._scalers[row.scaler] = _Scaler(row.scaler, _number(row, "scale"))
             known.note(row, self._files["updates"])
-            self._rows[row.scaler, row.attempt] += 1
             self._note(row.attempt, row.step, row.time)
 
     def _note(self, attempt: int, step: int | None, time: int) -> None:
@@ -221,20 +221,6 @@ class Exported:
             found[row.scaler] = min(number, found.get(row.scaler, number))
         return found
 
-    def _kept_seqs(self) -> set[tuple[str, int, int]]:
-        """The numbers that events keep. In a stream with fewer rows, they would leave gaps, which count as losses."""
-        for row in self._scalars():
-            attempt = self._attempt_of(row)
-            self._rows[row.scaler, attempt] += 1
-            self._note(attempt, row.step, row.time)
-        seqs: dict[tuple[str, int], set[int]] = {}
-        for row in self._events:
-            self._rows[row.scaler, row.attempt] += 1
-            seqs.setdefault((row.scaler, row.attempt), set()).add(row.seq)
-        return {
-            (*of, seq) for of, kept in seqs.items() if max(kept) < self._rows[of] for seq in kept
-        }
-
     def _attempt_of(self, row: ExportedScalar) -> int:
         """The attempt of a logged value, whose row does not name it: that of the scaler's update at its step."""
         scaler = self._scalers.get(row.scaler, next(iter(self._scalers.values())))
@@ -279,7 +265,7 @@ class Exported:
         ordinal = row.step - self._origins[attempt]
         return wire.Update(
             stream=of.name,
-            seq=self._seqs.next(of.name, attempt),
+            seq=next(self._seqs[of.name, attempt]),
             ordinal=ordinal,
             time=row.time,
             scale=_number(row, "scale"),
@@ -300,7 +286,7 @@ class Exported:
             attempt = self._attempt_of(row)
             record = scalar(
                 row.scaler,
-                self._seqs.next(row.scaler, attempt),
+                next(self._seqs[row.scaler, attempt]),
                 row.step - self._origins[attempt],
                 row.time,
                 row.name,
@@ -316,7 +302,7 @@ class Exported:
                 attempt,
                 wire.Event(
                     stream=row.scaler,
-                    seq=self._seqs.of_event(row.scaler, attempt, row.seq),
+                    seq=next(self._seqs[row.scaler, attempt]),
                     time=row.time,
                     kind=row.kind,
                     ordinal=None if step is None else step - self._origins[attempt],
@@ -375,22 +361,6 @@ class _SampleRows:
             passed, rows = next(self._groups)
             self._passed[passed] = list(rows)
         return self._passed.pop(step, [])
-
-
-class _Seqs:
-    """Assigns record numbers in each stream and attempt, and skips those that events keep."""
-
-    def __init__(self, taken: set[tuple[str, int, int]]) -> None:
-        self._taken = taken
-        self._counts: dict[tuple[str, int], Iterator[int]] = {}
-
-    def of_event(self, scaler: str, attempt: int, seq: int) -> int:
-        """Return the number of an event that had the number ``seq``."""
-        return seq if (scaler, attempt, seq) in self._taken else self.next(scaler, attempt)
-
-    def next(self, scaler: str, attempt: int) -> int:
-        numbers = self._counts.setdefault((scaler, attempt), count())
-        return next(each for each in numbers if (scaler, attempt, each) not in self._taken)
 
 
 def _number(row: ExportedUpdate | ExportedGradient | ExportedScalar, name: str) -> float:
