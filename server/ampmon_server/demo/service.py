@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from ampmon.config import server_address
+from ampmon.config import resolve
 from ampmon.errors import AmpmonError
 from ampmon.system import interpreter, private
+from ampmon_server.client import answering
 from ampmon_server.client.client import ApiClient, ClientError
 from ampmon_server.http.address import is_free
-from ampmon_server.settings import DEFAULT_HOST, DEFAULT_PORT
+from ampmon_server.settings import DEFAULT_PORT, Settings
 
 
 START_S = 30.0
@@ -53,14 +54,9 @@ class DemoServer:
         made = self.ask("/login-links", "POST")
         return str(made["url"]) if made else self.url
 
-    def serves_here(self) -> bool:
-        """Whether a server answers and serves this data directory: no other server accepts its token."""
-        return self.ask("/runs?limit=1") is not None
-
-    def start(self, stopping: Callable[[], bool]) -> None:
+    def start(self, port: int, stopping: Callable[[], bool]) -> None:
         """Start `ampmon serve` and wait until it answers. Raises ServiceError with its output if it does not."""
-        port = self.url.rpartition(":")[2]
-        options = ("--port", port, "--data-dir", str(self._directory))
+        options = ("--port", str(port), "--data-dir", str(self._directory))
         with tempfile.TemporaryFile() as printed:
             # A session of its own: Ctrl-C in the terminal reaches only the demo, which stops the server last.
             self._process = subprocess.Popen(
@@ -72,7 +68,9 @@ class DemoServer:
             )
             deadline = time.monotonic() + START_S
             while time.monotonic() < deadline and not stopping() and self.running():
-                if self.serves_here():
+                url = _found(self._directory)
+                if url is not None and port in (0, urlsplit(url).port):
+                    self.url = url
                     return
                 time.sleep(0.05)
             self.stop()
@@ -104,22 +102,12 @@ def find_or_start(directory: Path, port: int | None, stopping: Callable[[], bool
     Without a port, return the server at any port, or start one at the default port, or at a free one if another program
     uses that.
     """
-    written = server_address(directory) if port is None else None
-    for url in (written, _at(port or DEFAULT_PORT)):
-        if url is not None and (service := DemoServer(directory, url)).serves_here():
-            return service
-    if port is None:
-        port = DEFAULT_PORT if is_free(DEFAULT_PORT) else _free_port()
-    service = DemoServer(directory, _at(port))
-    service.start(stopping)
+    url = _found(directory)
+    service = DemoServer(directory, url or "")
+    if url is None or port not in (None, urlsplit(url).port):
+        service.start(port or (DEFAULT_PORT if is_free(DEFAULT_PORT) else 0), stopping)
     return service
 
 
-def _at(port: int) -> str:
-    return f"http://{DEFAULT_HOST}:{port}"
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind((DEFAULT_HOST, 0))
-        return int(listener.getsockname()[1])
+def _found(directory: Path) -> str | None:
+    return answering.running(Settings(data_directory=directory), resolve(dir=directory))
