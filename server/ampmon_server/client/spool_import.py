@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -18,6 +19,10 @@ from ampmon.spool import Destination, Position, segments, spools
 from ampmon.spool.layout import SUFFIX, segment_path
 from ampmon.spool.state import CURSOR
 from ampmon.transport import HttpTransport
+
+
+# Elsewhere a link needs rights that few users have, and what is written later is missing.
+_share = os.symlink if os.name == "posix" else shutil.copy2
 
 
 def waiting(directory: Path, known: Callable[[UUID], bool] = lambda run_id: False) -> list[Path]:
@@ -54,7 +59,7 @@ def _is_whole(path: Path, destination: Destination, known: Callable[[UUID], bool
 
 @dataclass
 class SpoolImport:
-    """Copies spools to ``folder`` and sends to the server at ``url`` what it does not have yet.
+    """Copies spools to ``folder`` and sends to the server at ``url`` what it does not have yet. Segments are shared.
 
     The spools stay for their own sender. The server stores a repeated record once.
     """
@@ -67,7 +72,7 @@ class SpoolImport:
     """Whether that server has a run."""
     records: int = 0
     _copied: dict[str, dict[int, int]] = field(default_factory=dict)
-    """For each spool, the bytes copied of each segment."""
+    """For each spool, the size of each segment when it was last copied."""
 
     def take(self) -> str:
         """Send new records. Return how many, in words, or why a spool could not be read. Never raises for that."""
@@ -91,50 +96,33 @@ class SpoolImport:
         self.records += sync.records
         return len(left)
 
-    def _place(self, name: str) -> Path:
-        return self.folder / f"of-{name}"  # a folder with a spool's name would be taken for a spool
-
     def _copies_of(self, name: str) -> list[Path]:
         """The path of a spool's copy, which is renamed while it is sent. Empty once all of it was sent."""
         place = self._place(name)
         return (spools_at(place) or []) if place.exists() else []
 
+    def _place(self, name: str) -> Path:
+        return self.folder / f"of-{name}"  # a folder with a spool's name would be taken for a spool
+
     def _copy(self, path: Path) -> None:
-        """Copy a spool, or append what is new to its copy, which keeps how far it was sent."""
+        """Give a spool's copy, which keeps how far it was sent, the files that it lacks. It shares the segments."""
         destination = Destination.read(path)
         # The cursor says what the destination has, which may be another server.
         ours = destination is not None and destination.mode == "online" and not destination.named
-        left_out = set() if ours else {CURSOR}
+        # One of them marks the end of the spool. They are listed before the sizes, so those are final if it exists.
         marks = [
-            file
-            for file in path.iterdir()
-            if file.is_file() and file.suffix != SUFFIX and file.name not in left_out
+            each
+            for each in path.iterdir()
+            if each.suffix != SUFFIX and (ours or each.name != CURSOR)
         ]
         sizes = {number: segment_path(path, number).stat().st_size for number in segments(path)}
-        before = self._copied.get(path.name)
         copies = self._copies_of(path.name)
-        if before is None or (not copies and sizes != before):
-            copy = self._place(path.name) / "spool" / path.name
-            shutil.copytree(path, copy, dirs_exist_ok=True, ignore=lambda *_: left_out)
-            self._copied[path.name] = {
-                n: segment_path(copy, n).stat().st_size for n in segments(copy)
-            }
-        elif copies:
-            _append(path, copies[0], before, sizes)
-            # One of them marks the end of the spool. It was listed before the sizes, so they are final if it exists.
-            for file in marks:
-                if not (copies[0] / file.name).exists():
-                    shutil.copy2(file, copies[0])
-
-
-def _append(path: Path, copy: Path, copied: dict[int, int], sizes: dict[int, int]) -> None:
-    """Append to a copy up to ``sizes``. Fully copied segments may already be deleted from the copy."""
-    for number, size in sizes.items():
-        start = copied.get(number, 0)
-        if size > start:
-            with (
-                segment_path(path, number).open("rb") as source,
-                segment_path(copy, number).open("ab") as target,
-            ):
-                source.seek(start)
-                copied[number] = start + target.write(source.read(size - start))
+        if not copies and self._copied.get(path.name) == sizes:
+            return  # all of it was sent
+        self._copied[path.name] = sizes
+        copy = copies[0] if copies else self._place(path.name) / "spool" / path.name
+        copy.mkdir(parents=True, exist_ok=True)
+        for file in (*(segment_path(path, number) for number in sizes), *marks):
+            if not (copy / file.name).exists():
+                share = _share if file.suffix == SUFFIX else shutil.copy2
+                share(file, copy / file.name)
