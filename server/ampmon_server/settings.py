@@ -65,9 +65,7 @@ class Settings:
     requests_per_s: float = 500.0
     """Maximum requests per second with one token, per process. After a pause, four seconds' worth may come at once."""
     streams_per_token_max: int = 500
-    """Maximum open event streams with one token and the cookies made with it, per process."""
-    streams_max: int = 1000
-    """Maximum open event streams in total, per process."""
+    """Maximum open event streams with one token and the cookies made with it, per process; twice as many in total."""
 
     keep_rows_days: float | None = None
     """Days after its last record that a run keeps its updates and logged values; None for forever."""

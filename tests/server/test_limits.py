@@ -185,7 +185,7 @@ def test_strangers_wait_and_hold_up_nobody(
 @pytest.fixture
 def narrow(settings: Settings) -> Iterator[FastAPI]:
     """A server with tight limits."""
-    small = replace(settings, requests_per_s=1.0, streams_per_token_max=2, streams_max=3)
+    small = replace(settings, requests_per_s=1.0, streams_per_token_max=2)
     service = Service(small)
     service.limits = Limits(small, ManualClock())
     app = create_app(small, service)
@@ -215,9 +215,9 @@ def test_so_many_streams_are_open_and_no_more(narrow: FastAPI) -> None:
     """Streams are limited per token and in total, and a closed stream frees its place."""
     limits = narrow.state.service.limits
     with contextlib.ExitStack() as open_now:
-        for token_id in ("a", "a", "b"):
+        for token_id in ("a", "a", "b", "c"):
             open_now.enter_context(limits.stream(token_id))
-        for token_id in ("a", "b", "c"):
+        for token_id in ("a", "b", "d"):
             with pytest.raises(TooManyAttempts), limits.stream(token_id):
                 pass
         refused = holding(narrow, "ada").get("/api/v1/live")

@@ -71,7 +71,6 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         frame_ancestors=frame_ancestors(arguments.frame_ancestors),
         requests_per_s=arguments.requests_per_second,
         streams_per_token_max=arguments.streams_per_token,
-        streams_max=2 * arguments.streams_per_token,
         thresholds=thresholds_of(arguments.threshold),
         judging=not arguments.no_judging,
         drain_seconds=arguments.drain,

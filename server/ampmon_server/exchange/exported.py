@@ -1,8 +1,8 @@
 """Reads files of `ampmon export` (Parquet, Arrow or JSON lines) back into the records they were made from.
 
 Every row of the lowest rank comes back unchanged, with two exceptions. Events have other numbers, and so have attempts
-if rows are missing. The module in which an overflow began backward is lost with the activations, which an export does not
-hold, nor the configuration of the run. All rows are read and checked before the first batch.
+if rows are missing. The module in which an overflow began backward is lost with the activations, which an export does
+not hold, nor the configuration of the run. All rows are read and checked before the first batch.
 """
 
 from __future__ import annotations

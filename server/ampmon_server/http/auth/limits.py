@@ -60,7 +60,6 @@ class Limits:
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._per_s = settings.requests_per_s
-        self._streams_max = settings.streams_max
         self._streams_per_token_max = settings.streams_per_token_max
         self._rates: dict[str, Rate] = {}
         self._streams: Counter[str] = Counter()
@@ -85,7 +84,7 @@ class Limits:
         """Count an event stream as open with this token while the context lasts."""
         if (
             self._streams[token_id] >= self._streams_per_token_max
-            or self._streams.total() >= self._streams_max
+            or self._streams.total() >= 2 * self._streams_per_token_max
         ):
             self.refused["streams"] += 1
             raise TooManyAttempts("Too many event streams are open.", _STREAM_WAIT_S)
