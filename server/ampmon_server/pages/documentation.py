@@ -1,4 +1,4 @@
-"""The documentation site as the server shows it, and the pages for missing addresses. Independent of runs."""
+"""The documentation site as the server shows it, and pages that need no script and no other file."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ from ampmon_server.pages import assets
 
 _MOVED = {"README": "index"}
 _OUTSIDE = {"errors", "measures"}
+_SHEETS = ("base", "bar", "controls", "signin")
 _SHELL = """\
 <!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<title>{title} · ampmon</title>
+<title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,">
-<style>body {{ font: 1rem/1.6 system-ui, sans-serif; max-width: 40rem; margin: 4rem auto; padding: 0 1rem }}</style>
+<style>
+{style}
+</style>
 </head>
 <body>
-<main>
+<header class="bar"><span class="mark">ampmon</span></header>
+<main class="stranger">
 <h1>{title}</h1>
 {body}
 </main>
@@ -46,11 +50,16 @@ def address_of(finding: str) -> str:
     return f"{folder}{_MOVED.get(name, name)}.html"
 
 
+def shell(title: str, body: str) -> str:
+    """Return a page in the style of the run's page, without its script."""
+    return _SHELL.format(title=title, style=assets.embedded(_SHEETS), body=body)
+
+
 def not_built() -> str:
     """The page in place of a site that this checkout has not built."""
-    return _SHELL.format(
-        title="The documentation is not built",
-        body="<p>With Python 3.11 or newer, run <code>make docs</code> in the checkout of this server. "
+    return shell(
+        "The documentation is not built",
+        "<p>With Python 3.11 or newer, run <code>make docs</code> in the checkout of this server. "
         "The same pages are Markdown files in its folder <code>docs</code>.</p>",
     )
 
@@ -58,8 +67,8 @@ def not_built() -> str:
 def not_found(path: str) -> str:
     """The page for an address that this server does not have."""
     up = "../" * (path.count("/") - 1) or "./"
-    return _SHELL.format(
-        title="Page not found",
-        body=f"<p>This server has no page at <code>{html.escape(path)}</code>.</p>\n"
+    return shell(
+        "Page not found",
+        f"<p>This server has no page at <code>{html.escape(path)}</code>.</p>\n"
         f'<p><a href="{up}">Runs</a> · <a href="{up}docs/">Documentation</a></p>',
     )
