@@ -78,10 +78,9 @@ def test_a_token_is_for_training_and_looking_by_default(token: Token) -> None:
 
 
 def test_what_cannot_be_is_said(token: Token) -> None:
-    """An invalid name, scope, expiry or project is refused in one line, and no token is made."""
+    """An invalid name, expiry or project is refused in one line, and no token is made."""
     for words, why in (
         (("a b",), "name"),
-        (("x", "--scope", "all"), "--scope 'all': write ingest, read or admin"),
         (("x", "--expires", "90"), "such as 90d"),
         (("x", "--project", ""), "projects"),
     ):

@@ -22,7 +22,6 @@ from ampmon_server.alerting import messages
 from ampmon_server.alerting.delivery import deliver, words
 from ampmon_server.alerting.messages import DeliveryOutcome, trial
 from ampmon_server.alerting.targets import Alerts, Target, read
-from ampmon_server.cli.server_options import SCOPES
 from ampmon_server.client import ApiClient, ClientError, RequestRefused
 from ampmon_server.client.answering import held_token, running
 from ampmon_server.settings import Settings
@@ -49,8 +48,6 @@ def link(arguments: argparse.Namespace) -> None:
 
 
 def new(arguments: argparse.Namespace) -> None:
-    for unknown in set(arguments.scope or ()).difference(SCOPES):
-        raise ConfigurationError(f"--scope {unknown!r}: write ingest, read or admin")
     wanted = {
         "name": arguments.name,
         "owner": arguments.owner or owner(),

@@ -11,6 +11,7 @@ from uuid import UUID
 from ampmon import __version__
 from ampmon.wire import Severity
 from ampmon_server.cli.server_options import (
+    SCOPES,
     Commands,
     add_command,
     add_serve,
@@ -148,8 +149,8 @@ def _add_token(commands: Commands) -> None:
     new = add_command(commands, "new", "create a token, and print it once", "admin:new")
     takes_server(new, _THE_ONE_HERE)
     takes(new, "name NAME", "name of the token")
-    says = "scope: ingest, read or admin (repeatable; ingest and read)"
-    takes(new, "--scope", says, action="append")
+    says = "what the token may do (repeatable; ingest and read)"
+    takes(new, "--scope", says, action="append", choices=SCOPES)
     says = "project that the token may access (repeatable; all)"
     takes(new, "--project", says, action="append")
     takes(new, "--owner", "owner of the runs started with the token (your login name)")

@@ -84,20 +84,14 @@ def batches(stream: Any) -> Iterator[Any]:
         raise TransportError(f"the server's answer is incomplete ({error})") from None
 
 
-class _Bytes(io.RawIOBase):
-    """A write-only file in memory. `take` removes and returns what was written, also after `close`."""
+class _Bytes(io.BytesIO):
+    """A file in memory. `take` removes and returns what was written, also after `close`."""
 
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, part: Any) -> int:
-        self._parts.append(bytes(part))
-        return len(self._parts[-1])
+    def close(self) -> None:
+        pass
 
     def take(self) -> bytes:
-        taken = b"".join(self._parts)
-        self._parts = []
+        taken = self.getvalue()
+        self.seek(0)
+        self.truncate()
         return taken
