@@ -190,7 +190,9 @@ def _options(words: Sequence[str]) -> set[str]:
 def _missing(program: str) -> list[str]:
     """Which of torch and ampmon this Python lacks. Empty if that cannot be found out."""
     try:
-        if os.path.samefile(program, sys.executable) and sys.prefix == _prefix(program):
+        # The Pythons of several environments may link to one program.
+        prefix = os.path.dirname(os.path.dirname(os.path.abspath(program)))
+        if os.path.samefile(program, sys.executable) and sys.prefix == prefix:
             return [name for name in _NEEDED if find_spec(name) is None]
         looked = subprocess.run(
             [program, "-c", _LOOK],
@@ -203,11 +205,6 @@ def _missing(program: str) -> list[str]:
     except (OSError, subprocess.SubprocessError):
         return []
     return [name for name in _NEEDED if name in looked.stdout.split()]
-
-
-def _prefix(program: str) -> str:
-    """The directory of this Python's environment. The Pythons of several environments may link to one program."""
-    return os.path.dirname(os.path.dirname(os.path.abspath(program)))
 
 
 def _say(words: str) -> None:

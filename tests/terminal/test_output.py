@@ -241,6 +241,7 @@ def test_a_missing_command_is_named_as_in_the_usage(
         ("runs --url http://a..b", "does not answer (the host name cannot be resolved)"),
         ("serve --host a..b --port 0", "--host a..b: it cannot be resolved"),
         ("serve --streams-per-token 0", "'0' is not a whole number of at least 1"),
+        ("serve --workers 0", "'0' is not a whole number of at least 1"),
         ("serve --port 70000", "'70000' is not a port, 0 to 65535"),
         ("tail --every nan", "'nan' is not a number of at least 0"),
     ],

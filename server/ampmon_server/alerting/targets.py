@@ -100,10 +100,6 @@ class Alerts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return [target for target in self.targets if target.wants(project, severity)]
 
 
-def _weakens(name: str, value: str) -> bool:
-    return name == "verify" or (name, value) == ("mode", "insecure")
-
-
 def check(target: Target, *, allow_private: bool) -> None:
     """Raise BadTarget if messages may not go to the target. Checks the URL only and makes no connection."""
     allowed = ENCRYPTED | PLAIN if allow_private else ENCRYPTED
@@ -124,7 +120,8 @@ def check(target: Target, *, allow_private: bool) -> None:
         # Not the name itself: it may be the rest of a password with a `#`.
         for reads in filter(name.startswith, _READS):
             raise BadTarget(f"options that begin with {reads!r} are not allowed on a server")
-        if not allow_private and _weakens(name, value):
+        weakens = name == "verify" or (name, value) == ("mode", "insecure")
+        if weakens and not allow_private:
             raise BadTarget(f"its option {name!r} would turn off TLS or its certificate check")
 
 

@@ -29,7 +29,9 @@ def prune(arguments: argparse.Namespace) -> int:
     A run that cannot be read does not stop the others, and is named at the end.
     """
     keep = Keep(arguments.keep_rows_days, arguments.keep_samples_days)
-    failures = Failures(_print_failure)
+    failures = Failures(
+        lambda one, error: print(f"not pruned: run {one.run_id}: {error}", file=sys.stderr)
+    )
     refusals = []
     try:
         with Pruning.begin(settings_of(arguments)) as pruning:
@@ -50,10 +52,6 @@ def prune(arguments: argparse.Namespace) -> int:
     for why in refusals:
         print(f"ampmon db prune: {why}", file=sys.stderr)
     return CANNOT if refusals else 0
-
-
-def _print_failure(one: PruneTask, error: Exception) -> None:
-    print(f"not pruned: run {one.run_id}: {error}", file=sys.stderr)
 
 
 def _shown(

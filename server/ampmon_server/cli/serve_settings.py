@@ -183,7 +183,10 @@ def thresholds_of(given: Iterable[str]) -> Thresholds:
     for each in given:
         thresholds = _changed(thresholds, each)
     for name, levels in asdict(thresholds).items():
-        if isinstance(levels, Levels) and not _rise(levels):
+        known = (
+            [level for level in levels if level is not None] if isinstance(levels, Levels) else []
+        )
+        if known != sorted(known):
             shown = ", ".join(NEVER if level is None else f"{level:g}" for level in levels)
             raise ConfigurationError(
                 f"--threshold {name}: {shown} do not rise from notice to critical"
@@ -221,8 +224,3 @@ def _number(given: str, text: str, *, whole: bool = False) -> float:
         kind = "a whole number" if whole else "a number"
         raise ConfigurationError(f"--threshold {given}: {text!r} is not {kind} of at least 0")
     return value
-
-
-def _rise(levels: Levels) -> bool:
-    known = [level for level in levels if level is not None]
-    return known == sorted(known)

@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
-from types import FrameType
 from typing import Any
 
 from ampmon.errors import AmpmonError
@@ -76,9 +75,9 @@ class Workers:
 
     def __enter__(self) -> Workers:
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on_signal)
+            signal.signal(number, lambda *_: self._sender.send(True))
         if sys.platform != "win32" and not in_a_terminal():
-            signal.signal(signal.SIGHUP, self._on_renewal)
+            signal.signal(signal.SIGHUP, lambda *_: self._sender.send(False))
         for _ in range(self._count):
             self._start()
         return self
@@ -159,12 +158,6 @@ class Workers:
         other.close()
         worker = self._running[process.sentinel] = _Worker(process, line)
         return worker
-
-    def _on_signal(self, _: int, __: FrameType | None) -> None:
-        self._sender.send(True)
-
-    def _on_renewal(self, _: int, __: FrameType | None) -> None:
-        self._sender.send(False)
 
 
 def _end(process: SpawnProcess) -> None:

@@ -33,11 +33,6 @@ _FIELDS = ("method", "route", "status", "seconds")
 """The extra fields of a log line about a request's outcome."""
 
 
-def request_id(given: str | None) -> str:
-    """The id that a caller gave its request if it is short and harmless, else a new one."""
-    return given if given and _HARMLESS.fullmatch(given) else secrets.token_hex(8)
-
-
 def set_up(form: LogFormat) -> None:
     """Write this process's log to stderr. Call it once, from a program: it replaces the root logger's handlers."""
     handler = logging.StreamHandler()
@@ -93,7 +88,8 @@ class RequestLogMiddleware:
             await self._app(scope, receive, send)
             return
         begun = time.perf_counter()
-        request = request_id(Headers(scope=scope).get(ID_HEADER))
+        given = Headers(scope=scope).get(ID_HEADER, "")
+        request = given if _HARMLESS.fullmatch(given) else secrets.token_hex(8)
         # Never reset: each request has its own task, and what it raises is logged after this returns.
         REQUEST.set(request)
 

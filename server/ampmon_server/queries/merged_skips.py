@@ -62,13 +62,9 @@ def together(skips: Sequence[Skip], every: int) -> list[dict[str, Any]]:
 
 
 def _merged(group: Sequence[Skip], every: int) -> dict[str, Any]:
-    skip = min(group, key=_precedence)
+    skip = min(group, key=lambda each: (each.loss != "not_finite", not each.culprits, each.rank))
     ranks = ranks_words(sorted({each.rank for each in group}), every)
     return {**asdict(skip), "ranks_words": ranks, "words": words_of(skip)}
-
-
-def _precedence(skip: Skip) -> tuple[bool, bool, int]:
-    return skip.loss != "not_finite", not skip.culprits, skip.rank
 
 
 def ranks_words(ranks: Sequence[int], every: int) -> str:
