@@ -80,6 +80,7 @@ def test_another_site_shows_a_live_run_in_a_frame(
     frame = reader.page.frames[1]
     reader.wait("the chart", lambda: skipped(frame) == "0 of 5")
     assert frame.evaluate("location.hash") == f"#{run.path}?x=time"
+    assert reader.ask("document.activeElement.tagName") == "BODY"  # the frame takes no focus
     assert reader.page.context.cookies() == []
     run.updates(3)
     reader.wait("the news", lambda: skipped(frame) == "0 of 8")

@@ -109,8 +109,8 @@ function route() {
   for (const dialog of document.querySelectorAll("dialog.asking")) dialog.remove();
   page = open(address);
   show(page);
-  // The browser itself says the first page.
-  left = first ? null : document.activeElement;
+  // A first page in a frame leaves the focus to the page around it.
+  left = first && window.parent !== window ? null : document.activeElement;
   if (page === list) show(page);
   window.scrollTo(0, 0);
   scrollToPlace();
