@@ -7,7 +7,9 @@ from playwright.sync_api import Page
 
 
 _AXE = Axe().axe_script
-_RUN = """within => axe.run(within ?? document, {resultTypes: ["violations"]}).then(({violations}) =>
+_RUN = """within => axe.run(within ?? document, {
+    resultTypes: ["violations"], rules: {"target-size": {enabled: true}},
+}).then(({violations}) =>
     violations.map(({id, help, nodes}) => `${id}: ${help}: ${nodes.map(node => node.target[0]).join(", ")}`))"""
 
 

@@ -360,7 +360,7 @@ def test_columns_are_chosen_and_ordered(own_reader: Reader) -> None:
 def test_names_diagnoses_and_ages_are_whole(reader: Reader) -> None:
     """At 1440 pixels a name of forty letters, a diagnosis and the longest age are not cut off.
 
-    With less room, a loss takes two lines, and columns are left out before the diagnosis is too narrow to read.
+    With less room, a loss or skips take two lines, and columns are left out before the diagnosis is too narrow to read.
     """
     name = "gpt2-medium-fp16-lr3e-4-growth500-seed17"
     run = PostedRun(reader.server, name)
@@ -393,9 +393,12 @@ def test_names_diagnoses_and_ages_are_whole(reader: Reader) -> None:
         needed, given, _ = reader.page.evaluate(longest, [column, words])
         assert needed == given, column
     reader.size(1200)
-    words = "-1.23e-12 (min\u00a0-4.56e-12)"
-    needed, given, height = reader.page.evaluate(longest, ["Loss", words])
-    assert (needed, height) == (given, 48)
+    for column, words in (
+        ("Loss", "-1.23e-12 (min\u00a0-4.56e-12)"),
+        ("Skipped", "123\u202f456 (0.049\u202f%)"),
+    ):
+        needed, given, height = reader.page.evaluate(longest, [column, words])
+        assert (needed, height) == (given, 48), column
     widths = """[document.querySelector("td[data-name=Diagnosis]").clientWidth,
         document.documentElement.scrollWidth - innerWidth]"""
     for width in (1440, 1351, 1211, 1121, 981, 921, 768):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
-from posted import PostedRun
+from batches import Trainer
+from posted import PostedRun, post
 from web.layout import faults
 from web.reader import Reader
 from web.views import settle
@@ -16,7 +17,7 @@ NAME = "n" * 120
 
 
 def test_long_names_make_no_view_wider_than_a_small_screen(reader: Reader) -> None:
-    """A long project, logged name and number of lost records break or are cut, on a run's page and in a comparison.
+    """A long project, scaler, logged name and number of lost records break or are cut, also in a comparison.
 
     There, the whole list of what may be added is on the screen.
     """
@@ -25,6 +26,8 @@ def test_long_names_make_no_view_wider_than_a_small_screen(reader: Reader) -> No
         run.updates(2)
         run.lose(100_000)
         run.logs([{NAME: 0.5}] * 3)
+    other = Trainer(runs[0].run_id, scaler=NAME)
+    post(reader.server, other.batch(other.updates(2)))
     reader.size(WIDTH)
     reader.show(runs[0])
     reader.wait("what was lost", lambda: "lost" in reader.text(".health"))

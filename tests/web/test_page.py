@@ -230,6 +230,20 @@ def test_the_line_about_a_run_keeps_its_length(reader: Reader) -> None:
     assert widths[0] == widths[1]
 
 
+def test_the_buttons_of_a_run_stay_beside_the_line_about_it(reader: Reader) -> None:
+    """In a window too narrow for both and the name, both are in the next row, at its right end."""
+    run = PostedRun(reader.server)
+    run.updates(1)
+    reader.arrive(run)
+    for width in range(1440, 900, -60):
+        reader.size(width)
+        about, buttons, right = reader.ask("""[".about", ".own"].map((each) =>
+            document.querySelector(`.run > header ${each}`).getBoundingClientRect().bottom
+        ).concat(document.querySelector(".run > header .own").getBoundingClientRect().right)""")
+        assert abs(about - buttons) < 20, width
+        assert abs(right - (width - 32 + 8)) < 20, width
+
+
 def test_a_zoom_holds_while_data_arrive_and_binds_all_charts(reader: Reader) -> None:
     """A drag or its buttons zoom every chart and the address. New data do not undo it, and a double click does."""
     run = PostedRun(reader.server)

@@ -168,8 +168,7 @@ export class Run {
           <p role="status" class="state">${run && badge(run.status)}</p>
           <button type="button" class="quiet health" ?data-lost=${run?.lost_records} @click=${() => this.#open("system")}>${run?.recording}</button>
           ${run?.choices.map((choice) => this.#choice(run, choice))}
-          <p class="about">${about}</p>
-          ${run && runActions(run, this.host.refresh.now, () => this.host.onDeleted(run))}
+          <div class="whose"><p class="about">${about}</p>${run && runActions(run, this.host.refresh.now, () => this.host.onDeleted(run))}</div>
         </header>
         <p class="description" dir="auto" title=${words} ?hidden=${words === nothing}>${words}</p>
         ${this.findings.element}
