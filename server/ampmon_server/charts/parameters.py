@@ -229,9 +229,10 @@ def _borders(names: Sequence[str], height: int) -> list[dict[str, Any]]:
 
 
 def _alike(names: Sequence[str]) -> list[str]:
-    """Shorten names. Those of one module lose the same words. If some are equal, a letter of the first word begins all.
+    """Shorten names. Those of one module lose the same words. If some are equal, each keeps its last letters.
 
-    It is the first letter, or the last one if that tells more of them apart, as for netG and netD.
+    If these are equal as well, a letter of the first word begins all: the first letter, or the last one if that tells
+    more of them apart, as for netG and netD.
     """
     lost: Counter[str] = Counter()
     modules = [name.rpartition(".")[0] for name in names]
@@ -248,7 +249,7 @@ def _alike(names: Sequence[str]) -> list[str]:
         ]
         for letter in (0, -1)
     )
-    return max(labels, key=lambda each: len({*each}))
+    return max([*map(_end, names)], *labels, key=lambda each: len({*each}))
 
 
 def _short(name: str, words: int = 0) -> str:
@@ -256,8 +257,11 @@ def _short(name: str, words: int = 0) -> str:
     parts = name.split(".")[words:]
     while len(parts) > 1 and len(".".join(parts)) > LABEL_LETTERS:
         parts.pop(0)
-    short = ".".join(parts)
-    return short if len(short) <= LABEL_LETTERS else f"…{short[1 - LABEL_LETTERS :]}"
+    return _end(".".join(parts))
+
+
+def _end(name: str) -> str:
+    return name if len(name) <= LABEL_LETTERS else f"…{name[1 - LABEL_LETTERS :]}"
 
 
 def _colours(z: Floats, statistic: Statistic) -> dict[str, Any]:
