@@ -257,11 +257,12 @@ def climbing(step, scale):
 
 
 def test_skips_after_growths_are_cured_by_a_larger_interval():
-    """If each skip follows a growth, the fix is torch's default growth_interval."""
+    """If each skip follows a growth, a sentence says so, and the fix is torch's default growth_interval."""
     finding = skip_rate(
         trained(climbing, 1000, policy=ScalePolicy(growth_interval=50), cause="unknown")
     )
     assert "soon after the scale had grown" in finding.title
+    assert re.search(r"\. (All \d+|Both) skips came soon after", finding.explanation)
     assert "growth_interval=2000" in finding.fix
 
 

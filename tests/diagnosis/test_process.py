@@ -215,6 +215,7 @@ def test_effective_training_is_said_in_one_sentence():
     assert (training.counted, training.samples, training.samples_counted) == (941, 64000, 60224)
     assert training.share == 0.941
     assert training.sentence.startswith("941 of 1\u202f000 steps applied (94.1\u202f%); 59 skipped")
+    assert "(3\u202f776 training examples)" in training.sentence
     assert training.sentence.endswith("the scheduler is 12 steps ahead.")
     assert effective(case()).sentence == "No steps recorded."
 

@@ -68,7 +68,7 @@ def _sentence(case: Case, counted: int, each: int | None) -> str:
     said = f"{count(counted)} of {plural(case.updates, 'step')}{whose} applied"
     said += f" ({percent(counted / case.updates)})"
     if lost := case.updates - counted:
-        samples = f" ({plural(each * lost, 'sample')})" if each else ""
+        samples = f" ({plural(each * lost, 'training example')})" if each else ""
         said += f"; {count(lost)} skipped{samples}"
     if case.scheduled:
         said += f"; the scheduler is {plural(case.scheduled, 'step')} ahead"

@@ -153,7 +153,7 @@ def _after_growth(skips: _Skips) -> tuple[str, str, str]:
     longer = 2 * interval if interval >= GROWTH_INTERVAL else GROWTH_INTERVAL
     grown = _some(skips.grown, skips.window)
     where = f"{grown} soon after the scale had grown"
-    return where, GROWN.format(grown=grown), LESS_OFTEN.format(growth_interval=longer)
+    return where, GROWN.format(grown=grown.capitalize()), LESS_OFTEN.format(growth_interval=longer)
 
 
 def _at_steady_scale(skips: _Skips, common: Common) -> tuple[str, str, str]:
