@@ -156,13 +156,12 @@ def test_an_empty_chart_says_why() -> None:
 def test_columns_have_the_mean_of_their_samples(source: Source, view: View) -> None:
     """The column means account for every counted element, and `window` has all counts by exponent."""
     window = cut(source, view)
-    judged = judge(window)
+    scale = window.gradients["scale_last"]
+    judged = judge(replace(window, gradients=window.gradients[(scale > 0) & np.isfinite(scale)]))
     figure = exponents(source, view)
     if judged is None or not figure["data"]:
         return
     counts = made.read(_map(figure, "2<sup>")["customdata"])
-    scale = judged.cells["scale_last"]
-    judged = replace(judged, cells=judged.cells[(scale > 0) & np.isfinite(scale)])
     columns = apart(judged.centres, window.gaps)
     samples = np.where(columns.empty, 0, judged.of("samples")[columns.taken])
     assert len(judged.cells) <= view.columns // 4
@@ -171,6 +170,25 @@ def test_columns_have_the_mean_of_their_samples(source: Source, view: View) -> N
     sent = figure["layout"]["meta"]["window"]
     assert sum(sent["counts"]) == counted
     assert sent["elements"] == max(judged.classes().total.sum(), 1)
+
+
+def test_samples_that_share_a_column_are_divided_by_their_own_scales() -> None:
+    """The shares that a format loses are the same on a wide and on a narrow screen."""
+    hist = made.histograms([{0: 8}] * 2000)
+    at = made.gradients(
+        list(range(2000)),
+        made.totals(hist, [0] * 2000),
+        scales=(2.0 ** np.repeat([16, 10, 15, 3], 500)).tolist(),
+    )
+    source = made.source(made.updates([1.0] * 2000), at)
+    sent = [
+        exponents(source, View(width=width))["layout"]["meta"]["window"]
+        for width in (1000, 390, 100)
+    ]
+    counts = {-16: 4000, -15: 4000, -10: 4000, -3: 4000}
+    for each in sent:
+        found = {each["first"] + row: count for row, count in enumerate(each["counts"]) if count}
+        assert found == counts
 
 
 def test_one_inf_among_many_samples_is_seen() -> None:

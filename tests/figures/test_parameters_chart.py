@@ -113,7 +113,7 @@ def test_rows_and_columns_stay_few(source: Source, view: View) -> None:
         (["classifier.weight", "classifier.bias"], ["classifier"]),
         (
             ["critic.0.bias", "generator.0.bias", "generator.2.bias", "b"],
-            ["…ic.0.bias", "…or.0.bias", "…or.2.bias", "b"],
+            ["c…0.bias", "g…0.bias", "g…2.bias", "b"],
         ),
         (
             ["actor.0.weight", "actor.10.weight", "critic.0.weight", "critic.10.weight"],

@@ -26,6 +26,7 @@ from ampmon_server.charts.parts.samples import GRID_DEFINITION, JudgedGradients,
 from ampmon_server.charts.parts.source import View
 from ampmon_server.charts.parts.traces import GappedPoints, Trace, apart, edges, heatmap
 from ampmon_server.charts.parts.window import Window, typed
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, plural, two_to
 
@@ -62,22 +63,21 @@ class ExponentRows:
 )
 def exponents(window: Window) -> Figure | str:
     """Draw a column for each sampled update. If several share one, show their mean counts and the most inf and NaN."""
-    view, judged = window.view, judge(window)
+    view, held = window.view, window.gradients[np.isfinite(_levels(window.gradients))]
+    judged = judge(replace(window, gradients=held))
     if judged is None:
-        return why_no_samples(window)
-    levels = _levels(judged)
-    held = np.isfinite(levels)
-    if not held.any():
-        return "No sample here has a positive scale to divide by."
-    judged, levels = replace(judged, cells=judged.cells[held]), levels[held]
+        dead = "No sample here has a positive scale to divide by."
+        return why_no_samples(window) if judge(window) is None else dead
+    levels = _levels(judged.cells)
     columns = apart(judged.centres, window.gaps)
     x = edges(columns.x, window)
     shown = np.resize(np.where(columns.empty, np.nan, levels[columns.taken]), len(x))
     slide = FormatWindow.along(x, shown, FORMATS[view.format])
     level = int(levels[judged.newest_column])
-    exponents, counts = _unscaled(judged, levels)
+    exponents, counts = _unscaled(judged)
     low, high = slide.reach(float(exponents[0]) - 0.5, float(exponents[-1]) + 0.5)
-    bands = [ExponentRows(exponents, counts, "2<sup>%{y:d}</sup>"), *_apart(judged, low, high)]
+    mean = counts / judged.of("samples")
+    bands = [ExponentRows(exponents, mean, "2<sup>%{y:d}</sup>"), *_apart(judged, low, high)]
     bottom, top = low - 2.25, high if len(bands) == 2 else high + 2.25
     heatmaps = [_heatmap(band, columns, window) for band in bands]
     # The newest scale is the start of the slider, and extends its range if it is beyond.
@@ -92,7 +92,12 @@ def exponents(window: Window) -> Figure | str:
         meta={
             "choices": [format_choice("window", view)],
             "slider": slider,
-            "window": {**limits, **_counted(judged, bands[0])},
+            "window": {
+                **limits,
+                "first": int(exponents[0]),
+                "counts": counts.sum(1, dtype=np.int64).tolist(),
+                "elements": max(int(judged.classes().total.sum()), 1),
+            },
         },
         yaxis=y_axis(range=[bottom, top], showgrid=False, **_ticks(bands, low, high)),
         coloraxis=_colours(int(judged.of("elements_most").max()), view),
@@ -100,35 +105,26 @@ def exponents(window: Window) -> Figure | str:
     )
 
 
-def _levels(judged: JudgedGradients) -> Floats:
-    """Return log2 of each column's newest scale, rounded so that rows stay aligned; NaN if that is no number."""
-    scale = judged.cells["scale_last"]
+def _levels(cells: Cells) -> Floats:
+    """Return log2 of each cell's newest scale, rounded so that rows stay aligned; NaN if that is no number."""
+    scale = cells["scale_last"]
     with np.errstate(divide="ignore", invalid="ignore"):
         levels = np.round(np.log2(np.where(scale > 0, scale, np.nan)))
     return np.where(np.isfinite(levels), levels, np.nan)
 
 
-def _unscaled(judged: JudgedGradients, levels: Floats) -> tuple[Floats, Floats]:
-    """Return the exponents that occur [r], and the counts [r, c] of the columns, each moved down by its level."""
-    histogram = judged.of("histogram") / judged.of("samples")[:, None]
-    column, held = np.nonzero(histogram)
+def _unscaled(judged: JudgedGradients) -> tuple[Floats, Ints]:
+    """Return the exponents that occur [r], and the counts [r, c] of all samples, each moved down by its own level."""
+    cells, starts = judged.apart
+    histogram, levels = cells[f"{judged.side}_histogram"], _levels(cells)
+    cell, held = np.nonzero(histogram)
     if not len(held):
-        return -levels[-1:] + EXPONENT_MIN, np.zeros((1, len(judged.cells)))
-    exponent = (held + EXPONENT_MIN - levels[column]).astype(np.int64)
+        return -levels[-1:] + EXPONENT_MIN, np.zeros((1, len(starts)), np.int64)
+    exponent = (held + EXPONENT_MIN - levels[cell]).astype(np.int64)
     rows = np.arange(exponent.min(), exponent.max() + 1)
-    counts = np.zeros((len(rows), len(judged.cells)))
-    counts[exponent - rows[0], column] = histogram[column, held]
-    return rows.astype(np.float64), counts
-
-
-def _counted(judged: JudgedGradients, band: ExponentRows) -> dict[str, Any]:
-    """Count the elements of all samples by exponent, from ``first`` on, and their total with zeros, inf and NaN."""
-    counts = np.rint(band.counts @ judged.of("samples")).astype(np.int64)
-    return {
-        "first": int(band.heights[0]),
-        "counts": counts.tolist(),
-        "elements": max(int(judged.classes().total.sum()), 1),
-    }
+    counts = np.zeros((len(rows), len(cells)), np.int64)
+    counts[exponent - rows[0], cell] = histogram[cell, held]
+    return rows.astype(np.float64), np.add.reduceat(counts, starts, axis=1)
 
 
 def _apart(judged: JudgedGradients, low: float, high: float) -> list[ExponentRows]:

@@ -81,8 +81,7 @@ def headroom(window: Window) -> Headroom | None:
     judged = judge(window)
     if judged is None or judged.side == "off":
         return None
-    cells = window.gradients[window.gradients[f"{judged.side}_samples"] > 0]
-    starts = np.searchsorted(window.x.at(cells, "first"), window.x.at(judged.cells, "first"))
+    cells, starts = judged.apart
     # If a column has samples at several scales, use the lowest, so that the limit is not too high.
     least = np.fmin.reduceat(scales(cells, window)[0], starts)
     scale = np.where(np.isfinite(least), np.log2(least), np.nan)

@@ -200,7 +200,9 @@ def _ticks(names: Sequence[str], labels: Sequence[str], height: int) -> dict[str
     cut = [name for name, text in zip(names, texts, strict=True) if "." in name and "." not in text]
     if apart > 1 or cut:
         rows, blocks = _blocks(names), [block_of(name) for name in names]
-        short = dict(zip(dict.fromkeys(blocks), _alike([*dict.fromkeys(blocks)]), strict=True))
+        short = dict(
+            zip(dict.fromkeys(blocks), _alike([*dict.fromkeys(blocks)], ends=True), strict=True)
+        )
         kept, texts = [], [short[block] for block in blocks]
         for row in sorted(rows, key=lambda row: -rows[row]):
             if all(abs(row - other) >= apart for other in kept):
@@ -228,11 +230,11 @@ def _borders(names: Sequence[str], height: int) -> list[dict[str, Any]]:
     return [level(row - 0.5, "hairline", opacity=0.6) for row in first]
 
 
-def _alike(names: Sequence[str]) -> list[str]:
-    """Shorten names. Those of one module lose the same words. If some are equal, each keeps its last letters.
+def _alike(names: Sequence[str], *, ends: bool = False) -> list[str]:
+    """Shorten names. Those of one module lose the same words. If some are equal, a letter of the first word begins all.
 
-    If these are equal as well, a letter of the first word begins all: the first letter, or the last one if that tells
-    more of them apart, as for netG and netD.
+    It is the first letter, or the last one if that tells more of them apart, as for netG and netD. With ``ends``, each
+    name keeps its last letters instead if these differ.
     """
     lost: Counter[str] = Counter()
     modules = [name.rpartition(".")[0] for name in names]
@@ -249,7 +251,8 @@ def _alike(names: Sequence[str]) -> list[str]:
         ]
         for letter in (0, -1)
     )
-    return max([*map(_end, names)], *labels, key=lambda each: len({*each}))
+    kept = [[*map(_end, names)]] if ends else []
+    return max([*kept, *labels], key=lambda each: len({*each}))
 
 
 def _short(name: str, words: int = 0) -> str:

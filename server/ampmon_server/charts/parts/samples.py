@@ -82,6 +82,14 @@ class JudgedGradients:
         return self.window.held(self.x)
 
     @property
+    def apart(self) -> tuple[Cells, Ints]:
+        """The cells before they shared columns, in order of x, and where those of each column begin, [c]."""
+        cells = self.window.gradients
+        cells = cells[cells[f"{self.side}_samples"] > 0]
+        keys = np.floor_divide(self.window.x.at(cells, "first"), self.span)
+        return cells, starts_of(keys.astype(np.int64))
+
+    @property
     def newest_column(self) -> int:
         """The column with the newest sample. If the clock was set back, that is not the last one on a time axis."""
         return int(self.of("last").argmax())
