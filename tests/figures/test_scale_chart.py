@@ -45,6 +45,16 @@ def test_a_dead_scale_lies_on_a_labelled_floor() -> None:
     assert [shape["y0"] for shape in figure["layout"]["shapes"]] == [DEAD]
 
 
+def test_a_move_after_the_newest_step_is_said() -> None:
+    """The newest values end with the scale that the next step has, as the label beside the line does."""
+    cells = made.updates([1024.0] * 3)
+    cells["after_last"][-1] = 512.0
+    figure = scale(made.source(cells), View())
+    assert _line(figure)["text"][-1] == "1\u202f024 = 2¹⁰ → 512 = 2⁹"
+    assert [label["text"] for label in figure["layout"]["annotations"]] == ["2<sup>9</sup> now"]
+    assert _line(scale(made.source(cells), View(0, 3)))["text"][-1] == "1\u202f024 = 2¹⁰"
+
+
 def test_the_axis_ends_at_an_infinite_scale() -> None:
     """The place of a scale of inf is named so, and no power of two is above it."""
     for scales, last in (

@@ -126,6 +126,9 @@ def scale(window: Window) -> Figure:
     domain = [STRIP if strip else 0, 1]
     # On other axes than the step, every point stays, because its hover text names its step.
     line = stepped(window, turns=view.x == "step")
+    after = float(all_of["after_last"])
+    if view.stop is None and after != all_of["scale_last"]:
+        line["text"][-1] += f" → {power_of_two(after)}"
     return figure(
         [*above[:1], line, *above[1:], *marks, *lost],  # the band is below the scale's own line
         window,
