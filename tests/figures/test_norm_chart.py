@@ -45,7 +45,10 @@ def test_samples_that_are_held_together_lie_between_the_scales_beside_them() -> 
     (line,) = made.traces(figure, name="gradient norm")
     root = np.sqrt((16 + 256) / 2)
     caption = figure["layout"]["meta"]["caption"]
-    assert caption.startswith(f"Means of neighbouring samples: {root / 2:.4g} in the newest column")
+    assert caption == (
+        f"Means of neighbouring samples: {root / 2:.4g} in the newest column; within {root / 4:.4g} to {root:.4g} "
+        "in 2 samples."
+    )
     assert np.allclose(made.read(line["y"]), root / 2)
     assert (
         line["text"][0] == f"steps 0 – 1: {root / 2:.4g}<br>between {root / 4:.4g} and {root:.4g}"
@@ -62,7 +65,7 @@ def test_a_sample_that_overflowed_takes_those_with_it_that_are_one_cell() -> Non
         "steps 0 – 2: 3 of 3 samples not finite, or merged with one that is not"
     ]
     assert figure["layout"]["meta"]["caption"] == (
-        "Means of neighbouring samples: 2 at the newest; 2 to 2 in 4 samples. 3 of them not finite, or merged with "
+        "Means of neighbouring samples: 2 at the newest; within 2 to 2 in 4 samples. 3 of them not finite, or merged with "
         "one that is not (crosses)."
     )
 

@@ -158,6 +158,7 @@ def _caption(norms: Norms) -> str:
     zeros = int((norms.middle == 0).sum())
     none = f" In {plural(zeros, 'column')} it is 0, which a log axis cannot show." if zeros else ""
     where = "at the newest" if norms.samples[newest] == 1 else "in the newest column"
-    among = f" {where}; {digits_of(low)} to {digits_of(high)}" if samples > 1 else ""
+    within = "" if norms.single else "within "
+    among = f" {where}; {within}{digits_of(low)} to {digits_of(high)}" if samples > 1 else ""
     said = f"{digits_of(norms.middle[newest])}{among} in {of}.{gone}{none}"
     return said if norms.single else f"Means of neighbouring samples: {said}"
