@@ -225,9 +225,9 @@ def test_overflowed_gradients_do_not_hide_the_others() -> None:
         at = made.gradients([0, 5], lost, off_grid)
         figure = exponents(made.source(made.updates([1.0] * 6), at), View())
         captions.append(figure["layout"]["meta"]["caption"])
-    assert captions[0].startswith("2 sampled steps. Of 7 elements")
+    assert captions[0].startswith("2 sampled steps. Covers 7 elements")
     assert captions[1] == (
-        "1 sampled step. Of 10 elements in 4 parameters, all of them inf or NaN: "
+        "1 sampled step. Covers 10 elements in 4 parameters, all of them inf or NaN: "
         "nothing to judge. "
         "At the newest scale fp16 holds magnitudes from 2⁻²⁴ to below 2¹⁶."
     )

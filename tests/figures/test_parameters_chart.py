@@ -86,7 +86,7 @@ def test_each_statistic_has_its_value(statistic: str, value: float) -> None:
 def test_a_shard_is_named() -> None:
     """The caption names the rank whose shard is shown."""
     caption = _drawn(_of(np.array([[25]]), shard=3))["layout"]["meta"]["caption"]
-    assert caption.endswith("Of the shard of rank 3.")
+    assert caption.endswith("Shows the shard of rank 3.")
 
 
 @made.SOME

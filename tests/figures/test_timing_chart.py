@@ -86,7 +86,7 @@ def test_where_each_update_is_drawn_alone_the_middle_is_reported() -> None:
         timing(_source([each / 1000 for each in range(1, n + 1)], [-1] * n), View(width=100))
         for n in (100, 400)
     )
-    assert "Half took 50\u202fms or less, 95\u202f% 95\u202fms or less." in _caption(caption)
+    assert "Median 50\u202fms, 95th percentile 95\u202fms." in _caption(caption)
     assert "Half" not in _caption(of_columns)
 
 

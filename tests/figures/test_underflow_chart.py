@@ -81,7 +81,7 @@ def test_the_caption_says_of_what_and_how_well_known() -> None:
         for at in (exact, sampled)
     ]
     assert words[0] == (
-        "92.5\u202f% normal, 7.5\u202f% subnormal, 0\u202f% zero at step 0. Of 1\u202f600 elements "
+        "92.5\u202f% normal, 7.5\u202f% subnormal, 0\u202f% zero at step 0. Covers 1\u202f600 elements "
         "in 4 parameters representable in fp16; 4 other parameters left out."
     )
     # 100 independent runs: about sqrt(p (1 - p) / 100). With none seen, up to 3.7 % can be expected

@@ -153,7 +153,8 @@ def test_one_parameter_is_named_and_nothing_is_said_of_none() -> None:
     assert one["caption"].startswith("The newest gradient of <b>head</b>, steps 40 – 70")
     source = Source(updates.empty(), gradients.empty(), why_none="there is no 'tail'")
     assert (
-        whatif(source, View())["layout"]["meta"]["empty"] == "Nothing to shift: there is no 'tail'."
+        whatif(source, View())["layout"]["meta"]["empty"]
+        == "No gradient to try at other scales: there is no 'tail'."
     )
 
 

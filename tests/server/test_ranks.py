@@ -90,7 +90,7 @@ def test_of_many_ranks_the_lowest_are_compared_and_all_counted(store: Store) -> 
     run = _run(store, *[[STEADY]] * (RANKS + 1))
     figure = draw(store, run.run_id, "ranks", ChartRequest())
     assert figure["layout"]["meta"]["caption"].startswith(
-        "64 of 65 ranks, first those that lately differ from the lowest, compared at 1 of 1 step. They agree"
+        "64 of 65 ranks, those that last differed from the lowest rank first, compared at 1 of 1 step. They agree"
     )
     assert figure["layout"]["yaxis"]["ticktext"][-1] == "rank 60"
 

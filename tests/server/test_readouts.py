@@ -41,7 +41,7 @@ def test_the_budget_is_named_and_whether_it_is_exceeded() -> None:
 def test_one_line_shows_lost_records_and_the_cost() -> None:
     """The line says whether records were lost and what the monitor cost."""
     running = {"status": "running", "lost_records": 0, "overhead": 0.008}
-    assert health_words(running) == "Recording, 0 lost, 0.8\u202f% of training time"
+    assert health_words(running) == "Recording, 0 lost, 0.8\u202f% overhead"
     assert (
         health_words({"status": "finished", "lost_records": 3, "overhead": None})
         == "Recorded, 3 lost"

@@ -82,8 +82,8 @@ def test_the_heatmap_and_the_fate_tell_the_same_share(store: Store) -> None:
         )
     )
     assert ", 81.8\u202f% ± 11.9\u202f% subnormal, " in fate
-    assert " 81.8\u202f% of the newest 12 together are subnormal" in heatmap
-    assert " 0\u202f% of the newest are subnormal" in searched
+    assert "In the newest 12 samples together, 81.8\u202f% of the elements are subnormal" in heatmap
+    assert "In the newest sample, 0\u202f% of the elements are subnormal" in searched
 
 
 def test_heatmap_and_table_tell_the_same_norm(store: Store) -> None:

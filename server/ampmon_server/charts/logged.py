@@ -220,7 +220,7 @@ def _choices(names: Sequence[str], name: str, view: View) -> list[dict[str, Any]
 
 
 def _caption(drawn: Sequence[_Line], view: View) -> str:
-    over = ", over the logged values" if any(line.beneath for line in drawn) else ""
+    over = "; the faint line shows all values" if any(line.beneath for line in drawn) else ""
     smooth = (
         f"Each line is the running median of {view.smooth} columns{over}. " if view.smooth else ""
     )

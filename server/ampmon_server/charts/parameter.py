@@ -213,5 +213,5 @@ def _caption(columns: _Columns, shard: int | None) -> str:
         words = "shares are of all of them, magnitude and norm are the largest"
         parts.append(f"Up to {count(most)} samples share a column: {words}.")
     if shard is not None:
-        parts.append(f"Of the shard of rank {count(shard)}.")
+        parts.append(f"Shows the shard of rank {count(shard)}.")
     return " ".join(parts)

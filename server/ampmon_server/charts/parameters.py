@@ -307,21 +307,21 @@ def _caption(of: ParameterSource, columns: Cells, rows: ParameterRows, left_out:
     samples, most = int(columns["n"].sum()), int(columns["n"].max())
     newest = columns[int(columns["last"].argmax())]
     lost, off = _lost(of, newest)
-    together = f" {count(int(newest['n']))} together" if newest["n"] > 1 else ""
+    those = f"{count(int(newest['n']))} samples together" if newest["n"] > 1 else "sample"
     parts = [f"{plural(samples, 'sampled step')}, {plural(len(rows.parameters), 'parameter')}."]
     if rows.merged:
         parts.append(f"Each row shows the worst of a {rows.level}: {plural(len(rows), 'row')}.")
     if lost is not None:
         parts.append(
-            f"{percent(lost)} of the newest{together} are subnormal or below range"
-            + (f", without {plural(off, 'parameter')} not representable in fp16." if off else ".")
+            f"In the newest {those}, {percent(lost)} of the elements are subnormal or below range"
+            + (f"; {plural(off, 'parameter')} not representable in fp16 left out." if off else ".")
         )
     if left_out:
         parts.append(f"Not drawn, because they lose less: {plural(left_out, rows.level)}.")
     if most > 1:
         parts.append(f"Up to {count(most)} samples share a column, which shows the worst.")
     if of.shard is not None:
-        parts.append(f"Of the shard of rank {count(of.shard)}.")
+        parts.append(f"Shows the shard of rank {count(of.shard)}.")
     return " ".join(parts)
 
 

@@ -165,11 +165,11 @@ def _caption(strips: list[Strip], window: Window) -> str:
         int(each["n"].sum()) for each in (updates, updates[updates["last"] >= source.rows_from])
     )
     every = plural(source.ranks[0].of, "rank")
-    some = f"{len(strips)} of {every}, first those that lately differ from the lowest"
+    some = f"{len(strips)} of {every}, those that last differed from the lowest rank first"
     of = every if source.ranks[0].of == len(strips) else some
     where = f"{of}, compared at {count(looked)} of {plural(total, 'step')}"
     zoom = (
-        " (the ends of each column and its newest skip: zoom in for more)" if looked < held else ""
+        " (the ends and the newest skip of each column; zoom in for more)" if looked < held else ""
     )
     odd = [strip.rows["first"][strip.differs] for strip in strips]
     apart = np.unique(np.concatenate(odd))

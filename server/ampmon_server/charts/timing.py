@@ -137,7 +137,7 @@ def _caption(timed: Cells, measured: Cells) -> str:
         said.append(f"{_seconds(mean)} per step on average, {_seconds(longest)} at most.")
         if len(timed) > 1 and (timed["n"] == 1).all():
             half, most = np.percentile(_mean(timed), (50, 95), method="inverted_cdf")
-            said.append(f"Half took {_seconds(half)} or less, 95{SPACE}% {_seconds(most)} or less.")
+            said.append(f"Median {_seconds(half)}, 95th percentile {_seconds(most)}.")
     if len(measured):
         said.append(f"At most {_bytes(float(measured['memory_peak'].max()))} of device memory.")
     else:

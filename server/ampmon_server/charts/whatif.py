@@ -101,7 +101,7 @@ def whatif(window: Window) -> Figure | str:
     """Draw bands of what is lost at each scale in one format, and mark the scales of `_Marks`."""
     asked, view = window.source.scales, window.view
     if asked is None:
-        return f"Nothing to shift: {window.source.why_none}."
+        return f"No gradient to try at other scales: {window.source.why_none}."
     at = _Marks.of(asked)
     marked = list(at.drawn())
     shares = curve(asked.gradient, asked.gone, FORMATS[asked.format])

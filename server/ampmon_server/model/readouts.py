@@ -132,9 +132,9 @@ def budget_words(run: Mapping[str, Any]) -> str:
 
 
 def health_words(run: Mapping[str, Any]) -> str:
-    """The state of the recording: "Recording, 0 lost, 0.8 % of training time"."""
+    """The state of the recording: "Recording, 0 lost, 0.8 % overhead"."""
     verb = "Recording" if run["status"] == "running" else "Recorded"
-    cost = "" if run["overhead"] is None else f", {percent(run['overhead'])} of training time"
+    cost = "" if run["overhead"] is None else f", {percent(run['overhead'])} overhead"
     return f"{verb}, {count(run['lost_records'])} lost{cost}"
 
 

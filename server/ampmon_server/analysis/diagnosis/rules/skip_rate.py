@@ -25,7 +25,9 @@ EXPLANATION = (
     "A skipped step leaves the weights as they were: the batch was computed for nothing. Torch tries a larger scale "
     "after every growth_interval steps and loses a step if that is too large. "
 )
-GROWN = "{grown} skips came soon after the scale had grown: it tries larger scales too often."
+GROWN = (
+    "{grown} skips came soon after the scale had grown: the scaler tries larger scales too often."
+)
 STEADY = (
     "Before {steady} skips the scale had not grown, so a larger growth_interval does not prevent them: single batches "
     "overflow at a scale that fits the others (newest: steps {steps}). Clipping gradients does not prevent them: they "
