@@ -5,7 +5,11 @@ from __future__ import annotations
 from playwright.sync_api import expect
 
 from posted import PostedRun
+from web.layout import faults
 from web.reader import Reader
+
+
+RATES = (0.1, 0.01, 0.001, 0.0001)
 
 
 def test_runs_are_compared_on_one_axis(reader: Reader) -> None:
@@ -99,6 +103,20 @@ def test_runs_that_are_all_gone_are_said_to_be(reader: Reader) -> None:
     reader.server.request("DELETE", f"/api/v1{known.path}")
     none = "3 runs not found: deleted, or never reported to this server."
     reader.wait("that none is left", lambda: reader.text(".notices") == none)
+
+
+def test_the_headings_of_a_sweep_are_told_apart(passer_by: Reader) -> None:
+    """Long names that differ in the middle have different headings, and no heading is cut off."""
+    reader = passer_by
+    runs = [
+        PostedRun(reader.server, f"sweep lr={rate} with the large batch of 4096") for rate in RATES
+    ]
+    for run in runs:
+        run.updates(2)
+    reader.open(f"#/compare?runs={','.join(str(run.run_id) for run in runs)}")
+    headings = ".facts:not(.marked) thead th"
+    reader.wait("the headings", lambda: len({*reader.texts(headings)}) == len(RATES))
+    assert faults(reader.page) == []
 
 
 def test_a_run_outside_git_has_a_dash_for_its_commit(reader: Reader) -> None:

@@ -180,9 +180,9 @@ function sample(place) {
  * @param {string} title @param {string[]} names of the runs @param {FactLine[]} lines @param {boolean} [marked] */
 function facts(title, names, lines, marked = false) {
   const alike = lines.filter((line) => !line.differs).length;
-  const headings = names.map((name, place) => html`<th scope="col" dir="auto" class=${`run-${(place % COLOURS) + 1}`} title=${name} aria-label=${name}>${shortened(name, NAME_MAX / 2)}</th>`);
+  const headings = names.map((name, place) => html`<th scope="col" dir="auto" class=${`run-${(place % COLOURS) + 1}`} title=${name} aria-label=${name}>${shortened(name, NAME_MAX)}</th>`);
   const rows = lines.map(({ name, values, differs }) => {
-    const cells = values.map((value, place) => html`<td dir="auto" data-name=${shortened(names[place] ?? "", NAME_MAX / 2)}>${value || NONE}</td>`);
+    const cells = values.map((value, place) => html`<td dir="auto" data-name=${shortened(names[place] ?? "", NAME_MAX)}>${value || NONE}</td>`);
     return html`<tr ?data-differs=${differs}><th scope="row">${name}</th>${cells}</tr>`;
   });
   return html`<section class="ledger">

@@ -4,7 +4,7 @@
 const SPACE = "\u202f";
 
 export const NONE = "–";
-/** Letters of a run's name that fit three lines of a narrow column. Half of them fit a heading. */
+/** Letters of a run's name that fit three lines of a narrow column. */
 export const NAME_MAX = 44;
 
 /** A number with spaces between thousands. @param {number} number */
