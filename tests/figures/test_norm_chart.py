@@ -65,8 +65,8 @@ def test_a_sample_that_overflowed_takes_those_with_it_that_are_one_cell() -> Non
         "steps 0 – 2: 3 of 3 samples not finite, or merged with one that is not"
     ]
     assert figure["layout"]["meta"]["caption"] == (
-        "Means of neighbouring samples: 2 at the newest; within 2 to 2 in 4 samples. 3 of them not finite, or merged with "
-        "one that is not (crosses)."
+        "Means of neighbouring samples: 2 at the newest; within 2 to 2 in 4 samples. 3 of them not finite, or merged "
+        "with one that is not (crosses)."
     )
 
 

@@ -39,7 +39,7 @@ from ampmon_server.charts.together import (
     tall,
     without,
 )
-from ampmon_server.charts.underflow import height_of, ticks
+from ampmon_server.charts.underflow import decades, height_of, ticks
 from ampmon_server.model.aggregates.gradients import SHARES as CLASSES
 from ampmon_server.model.scale_policy import DEAD, ENDLESS
 from ampmon_server.model.words import count, percent, power, steps
@@ -143,7 +143,7 @@ def fate(runs: Sequence[Compared], view: View) -> Figure | str:
     axes: dict[str, Any] = {}
     for share, axis, domain in (("subnormal", "y", (0.54, 1)), ("zero", "y2", (0, 0.46))):
         shares = [getattr(of.classes(), share) / of.classes().total for _, of in judged]
-        floor, top = _decades(shares)
+        floor, top = decades(shares)
         ends = []
         for (run, of), line_of in zip(judged, shares, strict=True):
             heights = height_of(line_of, floor)
@@ -209,11 +209,3 @@ def _rug(run: Compared, window: Window, row: int) -> Trace:
         text=said,
         hovertemplate="%{text}",
     )
-
-
-def _decades(shares: Sequence[Any]) -> tuple[float, float]:
-    """Return the floor and the top of the axis in decades. The floor, for zero, is one decade below the least share."""
-    seen = np.concatenate([np.asarray(each, np.float64).ravel() for each in shares])
-    seen = seen[seen > 0]
-    low = float(np.clip(np.floor(np.log10(seen.min())), -7, -1)) if len(seen) else -3.0
-    return low - 1, 0.1

@@ -108,9 +108,7 @@ def exponents(window: Window) -> Figure | str:
 def _levels(cells: Cells) -> Floats:
     """Return log2 of each cell's newest scale, rounded so that rows stay aligned; NaN if that is no number."""
     scale = cells["scale_last"]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        levels = np.round(np.log2(np.where(scale > 0, scale, np.nan)))
-    return np.where(np.isfinite(levels), levels, np.nan)
+    return np.rint(np.log2(np.where((scale > 0) & np.isfinite(scale), scale, np.nan)))
 
 
 def _unscaled(judged: JudgedGradients) -> tuple[Floats, Ints]:

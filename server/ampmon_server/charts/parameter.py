@@ -25,7 +25,7 @@ from ampmon_server.charts.parts.layout import (
     x_axis,
     y_axis,
 )
-from ampmon_server.charts.parts.samples import in_window, merged
+from ampmon_server.charts.parts.samples import COLUMN_PIXELS, in_window, merged
 from ampmon_server.charts.parts.traces import CROSS, Trace, broken, dotted
 from ampmon_server.charts.parts.window import Window
 from ampmon_server.model.aggregates.merging import Cells
@@ -33,9 +33,6 @@ from ampmon_server.model.aggregates.parameters import wide
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, digits_of, magnitude_of, percent, plural
 
-
-COLUMN_PIXELS = 4
-"""Samples within this many pixels share a column."""
 
 PANELS = {"y": [0.72, 1.0], "y2": [0.26, 0.64], "y3": [0.0, 0.18]}
 """From top to bottom: shares, the largest magnitude, and the norm."""

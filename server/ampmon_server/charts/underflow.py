@@ -5,7 +5,7 @@ The normal share is given only as a number: drawn, it would fill nearly all of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -100,7 +100,7 @@ def underflow(window: Window) -> Figure | str:
     source, narrow, classes = window.source, window.view.narrow, judged.classes()
     drawn = [fate for fate in LOST if fate.always or getattr(classes, fate.field).any()]
     points = {fate: _points(fate, judged) for fate in (HELD, *drawn)}
-    floor, top = _decades([points[fate].share for fate in drawn])
+    floor, top = decades([points[fate].share for fate in drawn])
     held, *lines = [_line(fate, of, judged, floor) for fate, of in points.items()]
     bands = [_band(fate, judged, floor) for fate in drawn if _has_band(fate, judged)]
     gone = source.flushed if judged.side == "on" else None
@@ -190,7 +190,7 @@ def height_of(share: Floats, floor: float) -> Floats:
     return heights
 
 
-def _decades(shares: list[Floats]) -> tuple[float, float]:
+def decades(shares: Sequence[Floats]) -> tuple[float, float]:
     """Return the floor and the top of the log scale: whole decades around all shares, the floor one further down."""
     seen = np.concatenate(shares)
     seen = seen[seen > 0]
