@@ -365,7 +365,7 @@ def test_times_keep_one_zone_across_a_change_of_clocks(
         plot.hover(position={"x": across, "y": 30})
         return reader.text("[data-figure=skips] .readout")
 
-    reader.wait("the skip", lambda: "1 of 1 steps skipped" in read())
+    reader.wait("the skip", lambda: "skipped" in read())
     assert re.match(r"02:5\d:\d\d UTC−4", read())
     off = across - reader.plot("skips", "plot.clientWidth / 2")
     reader.drag(off - 20, off + 20, "skips")

@@ -181,7 +181,7 @@ export class Panel {
       return this.fail(wordsOf(error));
     }
     this.element.classList.toggle("linked", this.range !== null);
-    if (this.#read) this.readout.show(this.figure);
+    if (this.#read) this.readout.show(this.figure, this.position === "alone" ? "" : layout.meta.caption);
     if (!this.#listening) plot.listen(this.plot, this, this.charts);
     this.#listening = true;
   }

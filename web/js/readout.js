@@ -113,6 +113,8 @@ export class Readout {
   element = h("p", { class: "readout" });
   /** @type {Figure | null} */
   #figure = null;
+  /** Shown while there is nothing to read. */
+  #rest = "";
   /** @type {{x: number, up: number | null} | null} */
   #pointed = null;
   /** @type {number | null} */
@@ -123,9 +125,11 @@ export class Readout {
     this.plot = plot;
   }
 
-  /** @param {Figure} figure one with numbers along x and vertical bars */
-  show(figure) {
+  /** `caption` is of a chart that shows it nowhere else: its first sentence stands here while there is nothing to read.
+   * @param {Figure} figure one with numbers along x and vertical bars @param {string} [caption] */
+  show(figure, caption = "") {
     this.#figure = figure;
+    this.#rest = caption.split(/(?<=\.) /)[0] ?? "";
     if (this.element.offsetHeight > 0) this.#reserve();
     this.#write();
   }
@@ -171,6 +175,7 @@ export class Readout {
     const read = readAt(this.#figure, spot);
     const where = x === null ? "" : placeWords(this.#figure, x);
     const texts = read.map(({ words, colour }) => h("span", {}, colour && swatch(colour), withoutPlace(words, where)));
+    if (x === null && !texts.length && this.#rest) texts.push(h("span", {}, this.#rest));
     this.element.replaceChildren(...(where ? [h("b", {}, where)] : []), ...texts);
     this.element.title = [...this.element.children].map(({ textContent }) => textContent).join(" ");
   }

@@ -212,20 +212,12 @@ export class FormatWindow {
   /** The level of another scale; null shows the format's range at the recorded ones. @type {number | null} */
   #tried = null;
   #losses = LOSSES.map((each) => ({ ...each, square: swatch(each.role) }));
-  /** The first sentences of charts' captions. */
-  #captions = { skips: "", scalars: "" };
 
   /** @param {Charts} charts */
   constructor(charts) {
     const panel = charts.panel("exponents");
     panel.plot.append(this.#overlay);
     panel.onDrawn = (meta, layout) => this.#show(meta, layout);
-    for (const name of /** @type {const} */ (["skips", "scalars"])) {
-      charts.panel(name).onDrawn = ({ caption = "" }) => {
-        this.#captions[name] = caption.split(/(?<=\.) /)[0] ?? "";
-        this.#draw();
-      };
-    }
     this.#draw();
   }
 
@@ -269,7 +261,6 @@ export class FormatWindow {
           </dl>
           <button type="button" ?disabled=${this.#tried === null} @click=${() => this.#try(null)}>Show recorded scale</button>
         </div>
-        ${Object.values(this.#captions).map((words) => html`<p class="caption">${words}</p>`)}
       `,
       this.element,
     );

@@ -57,7 +57,7 @@ def _bars(window: Window, columns: Cells, span: float) -> Trace:
     middles = np.floor_divide(window.x.at(held, "first"), span) * span + half
     outline = {"width": 1, "color": "role:background"}
     said = [
-        f"{steps(first, last)}<br>{_of(skipped, total, ' steps')}"
+        f"{steps(first, last)}<br>{_of(skipped, total, ' steps') if total > 1 else 'skipped'}"
         for first, last, skipped, total in rows(held, "first", "last", "skipped", "n")
     ]
     marker = {"color": "role:skip", "opacity": 0.6, "line": outline}
