@@ -18,9 +18,9 @@ from ampmon_server.charts import (
     View,
     cut,
 )
-from ampmon_server.charts.parameter import COLUMN_PIXELS as HISTORY_PIXELS
 from ampmon_server.charts.parameters import COLUMN_PIXELS, fields
 from ampmon_server.charts.parts.chart import Reads
+from ampmon_server.charts.parts.samples import COLUMN_PIXELS as HISTORY_PIXELS
 from ampmon_server.model.aggregates import gradients
 from ampmon_server.model.aggregates.parameters import empty as no_cells
 from ampmon_server.model.aggregates.parameters import wide
