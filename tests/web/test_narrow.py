@@ -55,6 +55,19 @@ def test_the_table_of_parameters_fits_a_tablet_and_a_phone(reader: Reader) -> No
     assert len(reader.ask(f"[...new Set({cells}.slice(1).map(cell => cell.offsetHeight))]")) == 1
 
 
+def test_the_values_above_the_charts_are_whole_in_large_text(reader: Reader) -> None:
+    """In text of twice the size, no line of values is cut at its foot."""
+    run = PostedRun(reader.server)
+    run.updates(3)
+    reader.show(run)
+    cut = reader.ask("""[...document.querySelectorAll(".stack .readout")].filter((row) => {
+        Object.assign(row.style, {fontSize: "26px", lineHeight: "40px"});
+        const { bottom } = row.getBoundingClientRect();
+        return [...row.children].some((value) => value.getBoundingClientRect().bottom > bottom + 1);
+    }).length""")
+    assert cut == 0
+
+
 def test_a_long_title_begins_beside_its_button(reader: Reader) -> None:
     """On a phone, a chart's title of two lines begins beside its (i)."""
     run = PostedRun(reader.server)
