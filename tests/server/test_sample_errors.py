@@ -149,13 +149,12 @@ def test_intervals_of_totals_cover_what_they_say() -> None:
 
 
 def test_what_is_packed_names_its_version() -> None:
-    """Packed blocks, totals and rows of another version are refused."""
+    """Packed blocks and totals of another version are refused."""
     stack = Stack.of([Sample(0, 0, 1.0, statistics(2))])
     rows = totals.total(stack, np.full(2, 80), None)
     for data, read in (
         (packing.block_to_bytes(stack), packing.stack_from_bytes),
         (totals.samples_to_bytes(rows), lambda data: totals.samples_from_bytes([data])),
-        (totals.row_to_bytes(rows), totals.row_from_bytes),
     ):
         assert len(read(data)) == 1
         with pytest.raises(ValueError, match="version"):

@@ -17,9 +17,17 @@ from ampmon_server.store.engine.numbers import split, split_pair
 from ampmon_server.store.engine.rows import Key, fetch, insert_rows
 from ampmon_server.store.ingest.plan import Row, RowMaker, StreamBatch
 from ampmon_server.store.ingest.roster import Roster
-from ampmon_server.store.samples import gradients, parameter_rollups, samples
+from ampmon_server.store.samples import gradients, parameter_rollups, samples, totals
 from ampmon_server.store.samples.samples import Change
-from ampmon_server.store.schema.tables import events, headers, module_blocks, moves, skips, streams
+from ampmon_server.store.schema.tables import (
+    events,
+    gradient_totals,
+    headers,
+    module_blocks,
+    moves,
+    skips,
+    streams,
+)
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import Scaler, StreamSource
 from ampmon_server.store.streams.state import RunState
@@ -100,10 +108,10 @@ class BatchWriter:
         self._summarize(stream, [update for _, update in placed], before, held)
         self._store(stream, new, skipped, before)
         after = self.roster.scaler(stream.scaler)
-        sampled = self._samples(rows, placed, share, after, held)
+        parts = self._samples(rows, placed, share, after, held)
         edges = before.edge, stream_edge
-        change = Change(first, last, *edges, redone, sampled, sampled and begins)
-        samples.note(self.connection, after, stream, self.attempt, change)
+        change = Change(first, last, *edges, redone, parts, bool(parts) and begins)
+        samples.note(self.connection, after, stream, change)
         parameter_rollups.note(self.connection, after, stream.number, change)
         passed = [
             rows.modules(update, share.activations[place], place)
@@ -119,22 +127,24 @@ class BatchWriter:
         share: StreamBatch,
         scaler: Scaler,
         held: int,
-    ) -> bool:
-        """Store the sampled gradients. Return whether there are any."""
+    ) -> Sequence[StreamSource]:
+        """Store the sampled gradients. Return the streams whose samples count; none if nothing was sampled."""
         taken = [each for each in placed if each[1].gradients is not None]
         if not taken:
-            return False
-        samples = [rows.sample(update, share.statistics[place], place) for place, update in taken]
-        late = max(update.seq for _, update in taken) < held
-        of = self.attempt, rows.stream
-        newest = gradients.write(self.connection, *of, samples, late=late)
-        if (
-            newest is not None
-            and self._is_present(rows.stream)
-            and (rows.stream.header.is_sharded or self._is_lowest(rows.stream, samples=1))
-        ):
-            gradients.summarize(self.connection, self.state, *of, scaler, newest)
-        return True
+            return ()
+        stream = rows.stream
+        made = [rows.sample(update, share.statistics[place], place) for place, update in taken]
+        written = gradients.write(self.connection, self.attempt, stream, made)
+        parts = samples.parts(self.connection, scaler, self.attempt)
+        step = made[-1].step
+        following = self.connection, gradient_totals, [stream], step + 1
+        is_late = taken[-1][1].seq < held and samples.next_step(*following) is not None
+        if self._is_present(stream) and not is_late:
+            if stream.header.is_sharded:
+                gradients.summarize(self.state, samples.together(self.connection, parts, step))
+            elif self._is_lowest(stream, samples=1):
+                gradients.summarize(self.state, totals.series(written[-1:], exact=True))
+        return parts
 
     def _resume(self, rows: RowMaker, first: wire.Update) -> None:
         """At an attempt's first update, store how its scaler began, and count a resume that forgot the scale.

@@ -233,7 +233,7 @@ class Roster:
                 self._state.run_id, number, rank, name, layouts[name], 0, 0, None, None
             )
             self._streams[rank, name] = made
-            nothing = (0, 0, None, None, None, 0, 0)
+            nothing = (0, 0, None, None, 0, 0)
             rows.append((*made.key, rank, name, made.layout, *nothing))
         insert_rows(self._connection, streams, rows)
         self.regrouped |= {name for name in new if name}

@@ -1,4 +1,4 @@
-"""Writes sampled gradients and activations: blocks, totals, the newest sample, and the fractions in the run's summary.
+"""Writes sampled gradients and activations: blocks, totals, and the fractions in the run's summary.
 
 There are never many small blocks. It works like a binary counter: new samples are packed with the block before them
 while that block is no larger. If samples arrive one at a time, at most log2(32) blocks are not full, and no sample is
@@ -12,19 +12,19 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
-from sqlalchemy import Connection, Select, Table, bindparam, delete, select, update
+from sqlalchemy import Connection, Select, Table, bindparam, delete, select
 from sqlalchemy.sql.dml import ReturningDelete
 
 from ampmon.numerics.histogram import headroom_bits
-from ampmon_server.model.series import Ints, combine_shards
+from ampmon_server.model.series import GradientSeries, Ints
 from ampmon_server.store.engine.numbers import split
-from ampmon_server.store.engine.rows import bound, fetch, insert_rows, of_attempt, of_stream
+from ampmon_server.store.engine.rows import bound, fetch, insert_rows, of_attempt
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample, Stack
 from ampmon_server.store.samples import totals
-from ampmon_server.store.schema.tables import gradient_blocks, gradient_totals, streams
+from ampmon_server.store.schema.tables import gradient_blocks, gradient_totals
 from ampmon_server.store.streams.attempts import Attempt
-from ampmon_server.store.streams.scalers import Scaler, StreamSource, shards
+from ampmon_server.store.streams.scalers import StreamSource
 from ampmon_server.store.streams.state import RunState
 
 
@@ -37,40 +37,20 @@ _AT_ONCE = 8
 _Place: TypeAlias = tuple[bytes, int, int]
 """run_id, stream and attempt. The blocks of one place do not overlap."""
 
-_KEEP_NEWEST = update(streams).where(of_stream(streams)).values(newest_sample=bindparam("newest"))
-_NEWEST = select(streams.c.newest_sample).where(
-    streams.c.run_id == bindparam("of"), streams.c.stream.in_(bindparam("numbers", expanding=True))
-)
-
 
 def write(
     connection: Connection,
     attempt: Attempt,
     stream: StreamSource,
     samples: Sequence[Sample],
-    *,
-    late: bool = False,
-) -> bytes | None:
-    """Store samples, given in order of step, and keep the newest with the stream. Return it if it is among these.
-
-    ``late``: later records of the attempt are stored already, and perhaps later samples.
-    """
+) -> totals.Samples:
+    """Store samples, given in order of step, and return their sums over parameters."""
     stacks = write_blocks(connection, gradient_blocks, attempt, stream, samples)
     rows = np.concatenate(
         [totals.total(stack, stream.header.numel, stream.header.sample) for stack in stacks]
     )
     _write_totals(connection, (*stream.key, attempt.number), rows)
-    if not attempt.newest or (late and _has_later(connection, stream, samples[-1].step)):
-        return None
-    newest = totals.row_to_bytes(rows)
-    connection.execute(_KEEP_NEWEST, {**stream.bound, "newest": newest})
-    return newest
-
-
-def _has_later(connection: Connection, stream: StreamSource, step: int) -> bool:
-    """Whether the sample kept with the stream is after ``step``."""
-    ((held,),) = fetch(connection, _NEWEST, {"of": stream.run_id, "numbers": [stream.number]})
-    return held is not None and int(totals.row_from_bytes(held)["step"][0]) > step
+    return rows
 
 
 def write_blocks(
@@ -169,27 +149,9 @@ def _listing(table: Table) -> Select[Any]:
     )
 
 
-def summarize(
-    connection: Connection,
-    state: RunState,
-    attempt: Attempt,
-    stream: StreamSource,
-    scaler: Scaler,
-    newest: bytes,
-) -> None:
-    """Put the ``newest`` sample's fractions into the run's summary. If it is sharded, wait for the other shards."""
-    rows = [newest]
-    if stream.header.is_sharded:
-        whole = scaler.sampled[: shards(connection, scaler)[attempt.number]]
-        step = totals.row_from_bytes(newest)["step"][0]
-        if any(each.last_step is None or each.last_step < step for each in whole):
-            return
-        of = {"of": state.run_id, "numbers": [each.number for each in whole]}
-        rows = [row for (row,) in fetch(connection, _NEWEST, of) if row is not None]
-        if len(rows) < len(whole):
-            return
-    shared = [totals.series(totals.row_from_bytes(row), exact=True) for row in rows]
-    on_grid = combine_shards(shared).on_grid
+def summarize(state: RunState, sample: GradientSeries) -> None:
+    """Put the fractions of a sample, [1], into the run's summary."""
+    on_grid = sample.on_grid
     if not on_grid.looked.any():
         return
     state.zero_fraction, _, state.subnormal_fraction = on_grid.shares()[0].tolist()

@@ -238,7 +238,7 @@ def note(connection: Connection, scaler: Scaler, stream: int, change: Change) ->
     (source,) = (each for each in scaler.sources if each.number == stream)
     if not source.sampled:
         return
-    changed = change.redone or change.sampled
+    changed = change.redone or bool(change.parts)
     before = change.stream_edge
     if changed or source.edge > before:
         first, last = (change.first, change.last) if changed else (before, before)

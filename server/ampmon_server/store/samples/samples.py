@@ -114,8 +114,7 @@ def read_series(
     sources = scaler.sampled
     if not sources:
         return empty_gradients()
-    samples, attempts = _samples(connection, sources[0], start, stop)
-    lead = totals.series(samples, exact=sources[0].exact)
+    lead, attempts = _series(connection, sources[0], start, stop)
     if len(sources) == 1 or not len(lead):
         return lead
     counts = _shards(connection, scaler, attempts)
@@ -123,8 +122,7 @@ def read_series(
     idle = (place for place, source in enumerate(sources) if not source.sampled)
     whole = [count for count in np.unique(counts).tolist() if count <= next(idle, len(sources))]
     others = [
-        totals.series(_samples(connection, source, start, stop)[0], exact=source.exact)
-        for source in sources[1 : max(whole, default=1)]
+        _series(connection, source, start, stop)[0] for source in sources[1 : max(whole, default=1)]
     ]
     parts = [
         combine_shards([take_samples(lead, counts == wanted), *others[: wanted - 1]])
@@ -140,6 +138,14 @@ def _shards(connection: Connection, scaler: Scaler, attempts: Ints) -> Ints:
         return np.ones_like(attempts)
     of = shards(connection, scaler)
     return np.array([of[attempt] for attempt in attempts.tolist()], np.int64)
+
+
+def _series(
+    connection: Connection, source: StreamSource, start: int, stop: int
+) -> tuple[GradientSeries, Ints]:
+    """The samples of a stream, and the attempt of each."""
+    samples, attempts = _samples(connection, source, start, stop)
+    return totals.series(samples, exact=source.exact), attempts
 
 
 def _samples(
@@ -251,8 +257,8 @@ class Change:
     """The updates that a batch added to a stream, from step ``first`` to ``last``.
 
     Before the batch, the scaler and the stream were rolled up to ``scaler_edge`` and ``stream_edge``. ``redone``: some
-    of their steps were done before. ``sampled``: at least one update was sampled. ``begins``: these are the first
-    samples of the stream.
+    of their steps were done before. ``parts``: if any was sampled, the streams whose samples count in this attempt.
+    ``begins``: these are the first samples of the stream.
     """
 
     first: int
@@ -260,13 +266,25 @@ class Change:
     scaler_edge: int
     stream_edge: int
     redone: bool
-    sampled: bool
+    parts: Sequence[StreamSource]
     begins: bool
 
 
-def note(
-    connection: Connection, scaler: Scaler, stream: StreamSource, attempt: Attempt, change: Change
-) -> None:
+def parts(connection: Connection, scaler: Scaler, attempt: Attempt) -> Sequence[StreamSource]:
+    """The streams whose samples of an attempt count: of all its ranks if sharded, else of the lowest that samples."""
+    if not scaler.is_sharded:
+        return scaler.sampled
+    return scaler.sampled[: shards(connection, scaler)[attempt.number]]
+
+
+def together(connection: Connection, parts: Sequence[StreamSource], step: int) -> GradientSeries:
+    """The sample at ``step``, added up over its ``parts``; empty until all of them are stored."""
+    if any(each.is_before(step) for each in parts):  # saves reading the others for each rank
+        return empty_gradients()
+    return combine_shards([_series(connection, each, step, step + 1)[0] for each in parts])
+
+
+def note(connection: Connection, scaler: Scaler, stream: StreamSource, change: Change) -> None:
     """Rebuild the cells that a batch of one rank's updates has changed, and those of pages that it completed.
 
     Shards of a step are added up when the last rank's sample of it arrives, so that each rank's batch does not read
@@ -276,9 +294,9 @@ def note(
     if change.begins and not scaler.is_sharded and any(True for _ in higher):
         redo(connection, scaler)  # so far, a higher rank stood for the scaler
         return
-    changed = change.redone or (
-        change.sampled and _is_last(connection, scaler, stream, attempt, change.first)
-    )
+    counts = any(each.number == stream.number for each in change.parts)
+    is_last = counts and not any(each.is_before(change.first) for each in change.parts)
+    changed = change.redone or is_last
     before = change.scaler_edge
     if changed:
         series(connection, scaler).refresh(change.first, change.last, before)
@@ -292,19 +310,6 @@ def redo(connection: Connection, scaler: Scaler) -> None:
     """Rebuild all cells of a scaler, after a change of what its samples are made of."""
     if any(source.sampled for source in scaler.sources):
         series(connection, scaler).roll_up(0, scaler.edge - 1)
-
-
-def _is_last(
-    connection: Connection, scaler: Scaler, stream: StreamSource, attempt: Attempt, first: int
-) -> bool:
-    """Whether a stream's samples from ``first`` on may be the last missing ones of the ranks that started with it."""
-    if scaler.is_sharded:
-        count = shards(connection, scaler)[attempt.number]
-        return all(
-            each.last_step is not None and each.last_step >= first
-            for each in scaler.sampled[:count]
-        )
-    return any(source.number == stream.number for source in scaler.sampled)
 
 
 def series(connection: Connection, scaler: Scaler) -> WindowedSeries:

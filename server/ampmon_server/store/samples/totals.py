@@ -122,16 +122,6 @@ def samples_from_bytes(blocks: Sequence[bytes]) -> Samples:
     )
 
 
-def row_to_bytes(samples: Samples) -> bytes:
-    """Pack the newest row, without compression."""
-    return VERSION + samples[-1:].tobytes()
-
-
-def row_from_bytes(row: bytes) -> Samples:
-    """Unpack the row that `row_to_bytes` packed, [1]. Raises Damaged."""
-    return np.frombuffer(unversioned(row, VERSION), _SAMPLE)
-
-
 def series(samples: Samples, *, exact: bool) -> GradientSeries:
     """Convert rows to the series that figures draw."""
     return GradientSeries(

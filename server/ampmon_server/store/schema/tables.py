@@ -189,7 +189,6 @@ streams = of_run(
     *map(count, ("updates", "sampled")),
     Column("first_step", BigInteger),
     Column("last_step", BigInteger),
-    Column("newest_sample", LargeBinary),
     # The first steps whose rows and samples are still kept. Earlier ones are rolled up and pruned.
     *map(count, ("rows_from", "samples_from")),
 )
