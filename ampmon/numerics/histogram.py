@@ -112,14 +112,19 @@ class Statistics:
         )
 
     @classmethod
+    def joined(cls, parts: Sequence[Statistics]) -> Statistics:
+        """Return the rows of all ``parts``, of which there must be at least one."""
+        return cls(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__)
+        )
+
+    @classmethod
     def added(cls, parts: Sequence[Statistics]) -> Statistics:
         """Return statistics of all elements in ``parts``, of which there must be at least one.
 
         There is a row for each parameter, in the order in which parameters first occur.
         """
-        joined = cls(
-            *(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__)
-        )
+        joined = cls.joined(parts)
         found, first, row = np.unique(joined.parameters, return_index=True, return_inverse=True)
         # argsort twice gives ranks: here, the order in which the parameters first occur.
         place = np.argsort(np.argsort(first))[row]

@@ -24,9 +24,9 @@ from ampmon_server.store.engine.rows import insert_rows
 from ampmon_server.store.ingest import ingest
 from ampmon_server.store.ingest.roster import Remembered, Roster
 from ampmon_server.store.pages.packing import Sample
-from ampmon_server.store.samples import gradients, parameter_rollups
+from ampmon_server.store.samples import gradients, parameter_rollups, totals
 from ampmon_server.store.schema.tables import ledger, metadata, module_blocks, skips
-from ampmon_server.store.streams import attempts, scalers
+from ampmon_server.store.streams import attempts
 from ampmon_server.store.streams import state as run_state
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import StreamSource
@@ -128,9 +128,8 @@ class _Filling:
         stream = roster.mine(STREAM)
         self._put_updates(connection, stream)
         newest = self._put_samples(connection, attempt, stream)
-        scaler = scalers.find(connection, self.run_id, stream.number)
         if newest is not None:
-            gradients.summarize(connection, state, attempt, stream, scaler, newest)
+            gradients.summarize(state, totals.series(newest[-1:], exact=True))
         self._count(connection, state, stream, roster)
         if connection.dialect.name == "postgresql":  # as autovacuum does during normal ingest
             _unhurried(connection)
@@ -230,7 +229,7 @@ class _Filling:
 
     def _put_samples(
         self, connection: Connection, attempt: Attempt, stream: StreamSource
-    ) -> bytes | None:
+    ) -> totals.Samples | None:
         parameter_rollups.add_names(connection, stream)
         newest = None
         chance = np.random.default_rng(2)

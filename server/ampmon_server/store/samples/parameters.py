@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ampmon import wire
 from ampmon.numerics import histogram, sampling_error
-from ampmon.numerics.histogram import ON_GRID_SHARE, SMALL_CLASSES, Statistics
+from ampmon.numerics.histogram import ON_GRID_SHARE, SMALL_CLASSES, SUBNORMAL_BINS, Statistics
 from ampmon.numerics.sampling_error import Floats, Ints, elements_of
 from ampmon_server.model.names import matching_indices
 from ampmon_server.model.parameter_statistics import STATISTICS
@@ -28,8 +28,6 @@ SORTS = ("model", "worst", "lost", *STATISTICS)
 
 _OF_ROWS = frozenset({"subnormal", "zero", "headroom", "norm", "on_grid"})
 """Statistics that have fields of their own in `ParameterRow`."""
-
-_FRACTIONS = tuple(f"{name}_fraction" for name in SMALL_CLASSES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,52 +50,72 @@ ALL = ParameterQuery()
 
 @dataclass(frozen=True, slots=True)
 class ParameterNumbers:
-    """Numbers of n parameters, [n] each, with shards added up, in the order of the first shard that has each.
+    """Numbers of n parameters, with shards added up, in the order of the first shard that has each.
 
-    ``rows`` maps, for each shard, the place of a parameter to its row in the shard. ``columns`` are those of
-    `ampmon_server.model.parameter_statistics.ColumnOf`.
+    ``parameters`` are as the first shard declares them, and ``numel`` their elements in all shards. The ``statistics``
+    represent ``elements`` [n] of these. The ``shares`` of small elements and their ``errors`` are [n, 3], with shards
+    as strata.
     """
 
-    names: tuple[str, ...]
-    rows: Sequence[Mapping[int, int]]
-    columns: Mapping[str, npt.NDArray[Any]]
+    parameters: Sequence[wire.Parameter]
+    numel: Sequence[int]
+    statistics: Statistics
+    elements: Ints
+    shares: Floats
+    errors: Floats
+    squares: Floats
     scale: Floats
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.parameters)
 
     @classmethod
     def of(cls, shards: Sequence[Shard]) -> ParameterNumbers:
         place: dict[str, int] = {}
-        at: list[Ints] = []
+        declared: list[wire.Parameter] = []
+        parts, counted = [], []
         for shard in shards:
-            indices = shard.sample.statistics.parameters.tolist()
-            names = [shard.parameters[index].name for index in indices]
-            at.append(np.array([place.setdefault(name, len(place)) for name in names], np.int64))
-        parts = [_columns(shard) for shard in shards]
-        added = {name: np.zeros(len(place), part.dtype) for name, part in parts[0].items()}
-        with np.errstate(invalid="ignore", over="ignore"):
-            for where, part in zip(at, parts, strict=True):
-                for name, values in part.items():
-                    add = np.maximum if name == "amax" else np.add
-                    added[name][where] = add(added[name][where], values)
-        rows = [{int(each): row for row, each in enumerate(where)} for where in at]
-        return cls(tuple(place), rows, added, np.array(shards[0].sample.scale))
+            one = shard.sample.statistics
+            listed = [shard.parameters[index] for index in one.parameters.tolist()]
+            rows = [place.setdefault(each.name, len(place)) for each in listed]
+            numel = np.array([each.numel for each in listed], np.int64)
+            counted.append(elements_of(one.looked, numel, shard.looked_at))
+            parts.append(one.renumbered(np.array(rows, np.int64)))
+            declared += listed
+        every = Statistics.joined(parts)
+        together = every if len(parts) == 1 else Statistics.added(parts)
+        row, elements = every.parameters.astype(np.int64), np.concatenate(counted)
+        total = _summed(elements, row)
+        with np.errstate(invalid="ignore", over="ignore"):  # squares may be infinite or NaN
+            weighted = every.sum_squares * sampling_error.sampling_weight(every.looked, elements)
+            squares = _summed(weighted, row)
+        return cls(
+            [declared[index] for index in np.unique(row, return_index=True)[1]],
+            _summed(np.array([each.numel for each in declared], object), row).tolist(),
+            together,
+            total,
+            *_estimated(every, row, elements, elements / np.maximum(total, 1)[row]),
+            squares,
+            np.array(shards[0].sample.scale),
+        )
 
     def values(self, statistic: str) -> Floats:
-        return STATISTICS[statistic].values(self.columns.__getitem__, self.scale)
+        return STATISTICS[statistic].values(self._column, self.scale)
 
-    @property
-    def elements(self) -> Ints:
-        return self.columns["elements"]
+    def _column(self, name: str) -> npt.NDArray[Any]:
+        if name == "subnormal":
+            return np.asarray(self.statistics.histogram[:, :SUBNORMAL_BINS].sum(1))
+        if name == "sum_squares":
+            return self.squares
+        return np.asarray(getattr(self if name == "elements" else self.statistics, name))
 
     @property
     def looked(self) -> Ints:
-        return self.columns["looked"]
+        return self.statistics.looked
 
     @property
     def lost(self) -> Ints:
-        return np.asarray(self.columns["inf"] + self.columns["nan"])
+        return self.statistics.inf + self.statistics.nan
 
     @property
     def overflowed(self) -> Flags:
@@ -106,13 +124,14 @@ class ParameterNumbers:
 
     @property
     def on_grid(self) -> Flags:
-        return np.asarray(self.columns["on_grid"] >= ON_GRID_SHARE * self.looked)
+        return np.asarray(self.statistics.on_grid >= ON_GRID_SHARE * self.looked)
 
     def matching_indices(self, page: ParameterQuery) -> list[int]:
         """The places of the parameters that a query selects, in its order, before paging."""
         if page.name is not None:
-            return [place for place, name in enumerate(self.names) if name == page.name]
-        found = np.array(matching_indices(self.names, page.search), np.int64)
+            return [at for at, each in enumerate(self.parameters) if each.name == page.name]
+        names = [each.name for each in self.parameters]
+        found = np.array(matching_indices(names, page.search), np.int64)
         if page.sort != "model":
             found = found[np.lexsort([key[found] for key in self._keys(page.sort)])]
         places: list[int] = found[::-1].tolist() if page.backwards else found.tolist()
@@ -128,23 +147,25 @@ class ParameterNumbers:
         return [values if STATISTICS[sort].least else -values]
 
 
-def _columns(shard: Shard) -> dict[str, npt.NDArray[Any]]:
-    one = shard.sample.statistics
-    numel = np.array([shard.parameters[each].numel for each in one.parameters.tolist()], np.int64)
-    elements, classes = elements_of(one.looked, numel, shard.looked_at), one.classes()
-    with np.errstate(invalid="ignore", over="ignore"):  # squares may be infinite or NaN
-        squares = one.sum_squares * sampling_error.sampling_weight(one.looked, elements)
-    return {
-        "elements": elements,
-        "looked": one.looked,
-        "zeros": one.zeros,
-        "subnormal": classes.subnormal + classes.below_grid,
-        "on_grid": one.on_grid,
-        "inf": one.inf,
-        "nan": one.nan,
-        "amax": one.amax,
-        "sum_squares": squares,
-    }
+def _summed(values: npt.NDArray[Any], row: Ints) -> npt.NDArray[Any]:
+    """Add up the values of each row, [rows, ...]."""
+    total = np.zeros((row.max(initial=-1) + 1, *values.shape[1:]), values.dtype)
+    np.add.at(total, row, values)
+    return total
+
+
+def _estimated(
+    every: Statistics, row: Ints, elements: Ints, weight: Floats
+) -> tuple[Floats, Floats]:
+    """The shares of small elements and their standard errors, given each shard's ``weight`` in its parameter."""
+    looked, small = every.looked[:, None], every.classes().small
+    numel, weights = elements[:, None], weight[:, None]
+    variance = sampling_error.share_variance(small, every.run_squares, looked, numel)
+    shares = _summed(small / np.maximum(looked, 1) * weights, row)
+    grain = np.zeros((len(shares), 1))
+    np.maximum.at(grain[:, 0], row, sampling_error.grain(every.looked, elements) * weight)
+    spread = _summed(variance * weights**2, row)
+    return shares, sampling_error.standard_error(shares, spread, grain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +238,7 @@ def rows_of(shards: Sequence[Shard], page: ParameterQuery = ALL) -> SampledUpdat
     found = every.matching_indices(page)
     first = shards[0].sample
     scale, kind = split_named(first.scale)
-    norms = histogram.gradient_norm(every.columns["sum_squares"], every.scale)
+    norms = histogram.gradient_norm(every.squares, every.scale)
     more = {
         name: each.reported(every.values(name))
         for name, each in STATISTICS.items()
@@ -236,7 +257,8 @@ def rows_of(shards: Sequence[Shard], page: ParameterQuery = ALL) -> SampledUpdat
         bool((every.looked < every.elements).any()),
         [
             _row(
-                _parts(shards, every, place),
+                every,
+                place,
                 float(norms[place]),
                 {name: float(values[place]) for name, values in more.items()},
             )
@@ -245,44 +267,27 @@ def rows_of(shards: Sequence[Shard], page: ParameterQuery = ALL) -> SampledUpdat
     )
 
 
-def _parts(shards: Sequence[Shard], every: ParameterNumbers, place: int) -> list[_Part]:
-    parts = []
-    for shard, rows in zip(shards, every.rows, strict=True):
-        if (row := rows.get(place)) is not None:
-            parameter = shard.parameters[int(shard.sample.statistics.parameters[row])]
-            one = shard.sample.statistics.select(np.array([row]))
-            numel = np.array([parameter.numel])
-            elements = elements_of(one.looked, numel, shard.looked_at)
-            parts.append(_Part(parameter, one, int(elements[0])))
-    return parts
-
-
 def sample_of(shards: Sequence[Shard], name: str) -> ParameterSample | None:
     """One parameter of a sampled update, with shards added up; None if no shard has it."""
     every = ParameterNumbers.of(shards)
-    if name not in every.names:
-        return None
-    parts = _parts(shards, every, every.names.index(name))
-    elements = sum(part.elements for part in parts)
-    first = shards[0].sample
-    together = _added(parts)
-    return ParameterSample(first.step, first.time, first.scale, elements, together)
+    for place in every.matching_indices(ParameterQuery(name=name)):
+        first, elements = shards[0].sample, int(every.elements[place])
+        one = every.statistics.select(np.array([place]))
+        return ParameterSample(first.step, first.time, first.scale, elements, one)
+    return None
 
 
-class _Part(NamedTuple):
-    """A shard of a parameter: its statistics, [1], and how many elements they stand for."""
-
-    parameter: wire.Parameter
-    statistics: Statistics
-    elements: int
-
-
-def _row(parts: Sequence[_Part], norm: float, more: Mapping[str, float]) -> ParameterRow:
+def _row(
+    every: ParameterNumbers, place: int, norm: float, more: Mapping[str, float]
+) -> ParameterRow:
     """``more`` are the statistics without a field of their own."""
-    parameter, one, _ = parts[0]
-    if len(parts) > 1:
-        one = _added(parts)
-    looked = int(one.looked[0])
+    parameter, one = every.parameters[place], every.statistics.select(np.array([place]))
+    looked, elements = int(one.looked[0]), int(every.elements[place])
+    estimates: dict[str, Any] = {
+        f"{name}_fraction{word}": value if elements else None
+        for word, values in (("", every.shares), ("_error", every.errors))
+        for name, value in zip(SMALL_CLASSES, values[place].tolist(), strict=True)
+    }
     amax, amax_kind = split_named(float(one.amax[0]))
     bits, bits_kind = split_named(float(histogram.headroom_bits(one.amax)[0]))
     finite_norm, norm_kind = split_named(norm)
@@ -290,9 +295,10 @@ def _row(parts: Sequence[_Part], norm: float, more: Mapping[str, float]) -> Para
         name=parameter.name,
         shape=parameter.shape,
         dtype=parameter.dtype,
-        numel=sum(part.parameter.numel for part in parts),
-        sampled=sum(part.elements for part in parts) > looked,
-        **(counts_of(one) | _fractions(parts)),
+        numel=every.numel[place],
+        sampled=elements > looked,
+        **counts_of(one),
+        **estimates,
         on_grid=int(one.on_grid[0]) >= ON_GRID_SHARE * looked,
         on_grid_fraction=int(one.on_grid[0]) / looked if looked else None,
         amax=amax,
@@ -315,31 +321,3 @@ def counts_of(one: Statistics) -> dict[str, Any]:
     arrays |= {name: getattr(classes, name) for name in ("below_grid", "subnormal", "normal")}
     counts = {name: int(array[0]) for name, array in arrays.items()}
     return counts | {"histogram": one.histogram[0].tolist()}
-
-
-def _fractions(parts: Sequence[_Part]) -> dict[str, float | None]:
-    """The share of each class of small elements, and its standard error, with shards as strata."""
-    elements = np.array([part.elements for part in parts], np.int64)
-    if not elements.any():
-        return dict.fromkeys([f"{name}{word}" for name in _FRACTIONS for word in ("", "_error")])
-    looked = np.array([part.statistics.looked[0] for part in parts])
-    small = np.array([part.statistics.classes().small[0] for part in parts])
-    squares = np.array([part.statistics.run_squares[0] for part in parts])
-    weight = elements / elements.sum()
-    variance = sampling_error.share_variance(small, squares, looked[:, None], elements[:, None])
-    share = (small / np.maximum(looked, 1)[:, None] * weight[:, None]).sum(0)
-    error = sampling_error.standard_error(
-        share,
-        (variance * weight[:, None] ** 2).sum(0),
-        (sampling_error.grain(looked, elements) * weight).max(),
-    )
-    return {
-        **dict(zip(_FRACTIONS, share.tolist(), strict=True)),
-        **dict(zip([f"{name}_error" for name in _FRACTIONS], error.tolist(), strict=True)),
-    }
-
-
-def _added(parts: Sequence[_Part]) -> Statistics:
-    """Add up the shards of one parameter, whose indices in the headers may differ."""
-    same = np.zeros(1, np.int64)
-    return Statistics.added([part.statistics.renumbered(same) for part in parts])
