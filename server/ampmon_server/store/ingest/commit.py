@@ -273,7 +273,8 @@ class BatchWriter:
 
     def _is_present(self, stream: StreamSource) -> bool:
         """Whether this is the newest attempt of the first scaler: only its values are the current ones."""
-        return self.attempt.newest and stream.scaler == self.roster.first_scaler
+        first = self.roster.first
+        return self.attempt.newest and first is not None and stream.scaler == first.scaler
 
     def _is_lowest(self, stream: StreamSource, samples: int = 0) -> bool:
         """Whether no lower rank has the scaler in this attempt or later, with ``samples`` samples at least."""
@@ -306,7 +307,7 @@ class BatchWriter:
                 self.state.dropped += _at_least_one(event.detail.get("count"))
             elif event.kind == "thinned":
                 self.state.thinned += _at_least_one(event.detail.get("count"))
-            elif event.kind == "disabled" and self.roster.first_scaler is None:
+            elif event.kind == "disabled" and self.roster.first is None:
                 self.state.disabled = 1
             elif event.kind in MEASURING and event.stream:
                 self.state.measurement = 0

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Select, bindparam, func, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from ampmon import wire
 from ampmon_server.store.engine.errors import BadBatch, UnknownHeader
@@ -32,20 +31,7 @@ from ampmon_server.store.streams.state import RunState
 STREAMS_MAX = 16_384
 """The most streams of a run, on all ranks. A list of runs shows all of them."""
 
-_LOADED = select(*COLUMNS).where(streams.c.run_id == bindparam("of")).order_by(streams.c.stream)
-_MINE = _LOADED.where(
-    streams.c.rank == bindparam("by"), streams.c.scaler.in_(bindparam("names", expanding=True))
-)
-_OTHERS = _LOADED.where(streams.c.rank != bindparam("by"), streams.c.scaler == bindparam("name"))
-_FIRST = (
-    select(streams.c.stream, streams.c.scaler)
-    .where(streams.c.run_id == bindparam("of"), streams.c.scaler != "")
-    .order_by(streams.c.stream)
-    .limit(1)
-)
-_NUMBERS = select(func.max(streams.c.stream), func.count(func.nullif(streams.c.scaler, ""))).where(
-    streams.c.run_id == bindparam("of")
-)
+_STREAMS = select(*COLUMNS).where(streams.c.run_id == bindparam("of")).order_by(streams.c.stream)
 _CHANGING = ("layout", "updates", "sampled", "first_step", "last_step")
 _SAVING = (
     update(streams).where(of_stream(streams)).values({name: bindparam(name) for name in _CHANGING})
@@ -83,11 +69,7 @@ class Remembered:
     changed: int = 0
     attempts: dict[UUID, Attempt] = field(default_factory=dict)
     streams: dict[tuple[int, str], StreamSource] = field(default_factory=dict)
-    """By rank and scaler."""
-    first: list[tuple[int, str]] = field(default_factory=list)
-    """The number and the name of the first scaler, if there is one."""
-    complete: set[str] = field(default_factory=set)
-    """The scalers whose streams are cached for all ranks."""
+    """All of the run by rank and scaler, in order of number."""
     headers: dict[tuple[int, int], Header] = field(default_factory=dict)
     """By stream and attempt."""
     newest: dict[tuple[int, int], tuple[Range, Steps | None]] = field(default_factory=dict)
@@ -111,10 +93,7 @@ class Remembered:
 
 
 class Roster:
-    """The streams that a batch touches and, on request, those of the same scalers on other ranks.
-
-    A batch that does not concern other ranks reads none of their streams, however many there are.
-    """
+    """The streams of a run, of which a batch touches some."""
 
     def __init__(
         self, connection: Connection, state: RunState, attempt: Attempt, remembered: Remembered
@@ -123,7 +102,6 @@ class Roster:
         self._state = state
         self._attempt = attempt
         self._streams, self._headers = remembered.streams, remembered.headers
-        self._first, self._complete = remembered.first, remembered.complete
         self.tails = remembered.tails
         self.regrouped: set[str] = set()
         """Scalers whose samples have more parts since this batch if they are sharded: a rank is new, or now sharded."""
@@ -161,9 +139,6 @@ class Roster:
 
     def scaler(self, name: str) -> Scaler:
         """A scaler on all ranks, as readers see it now."""
-        if name not in self._complete and self._state.ranks > 1:
-            self._complete.add(name)
-            self._read(_OTHERS, name=name)
         sources = [stream for (_, scaler), stream in self._streams.items() if scaler == name]
         sources.sort(key=lambda each: each.rank)
         for place, stream in enumerate(sources):
@@ -174,38 +149,27 @@ class Roster:
         return Scaler(self._state.run_id, name, tuple(sources), bool(self._state.disabled))
 
     @property
-    def first_scaler(self) -> object:
-        """Name of the scaler that the run's summary describes; None before there is one."""
-        return self._first_stream()[1]
+    def first(self) -> StreamSource | None:
+        """The first stream of the scaler that the run's summary describes; None before there is one."""
+        return next((each for each in self._streams.values() if each.scaler), None)
 
-    def _first_stream(self) -> tuple[int, str] | tuple[None, None]:
-        """The number and the name of the first scaler."""
-        if not self._first:
-            self._first += fetch(self._connection, _FIRST, {"of": self._state.run_id})
-        return self._first[0] if self._first else (None, None)
-
-    def _numbers(self) -> tuple[int, int]:
-        """The next number of a stream, and how many streams have a scaler."""
-        last, scalers = self._connection.execute(_NUMBERS, {"of": self._state.run_id}).one()
-        return (0 if last is None else last + 1), scalers
+    @property
+    def _scalers(self) -> int:
+        """How many streams have a scaler."""
+        return sum(bool(each.scaler) for each in self._streams.values())
 
     def save(self, stream: StreamSource) -> None:
         """Write back a stream's layout and counts."""
         values = {name: getattr(stream, name) for name in _CHANGING}
         self._connection.execute(_SAVING, {**values, **stream.bound})
 
-    def _read(self, statement: Select[Any], **wanted: object) -> None:
-        of = {"of": self._state.run_id, "by": self._attempt.rank}
-        for row in fetch(self._connection, statement, {**of, **wanted}):
-            stream = StreamSource(*row)
-            self._streams[stream.rank, stream.scaler] = stream
-
     def _load(self, names: set[str]) -> None:
-        """Load those of this attempt's streams that exist, and the headers that it has sent."""
+        """Load the streams that exist, and the headers that this attempt has sent of those in ``names``."""
         rank, attempt = self._attempt.rank, self._attempt.number
-        unknown = [name for name in names if (rank, name) not in self._streams]
-        if unknown:
-            self._read(_MINE, names=unknown)
+        if not self._streams:
+            for row in fetch(self._connection, _STREAMS, {"of": self._state.run_id}):
+                stream = StreamSource(*row)
+                self._streams[stream.rank, stream.scaler] = stream
         mine = [self._streams[rank, name] for name in names if (rank, name) in self._streams]
         undescribed = [
             each.number
@@ -224,11 +188,11 @@ class Roster:
         if not new:
             return
         # No other batch gets the same number: this transaction holds the lock on the run's row.
-        following, scalers = self._numbers()
-        if scalers + len(new) > STREAMS_MAX:
+        last = next(reversed(self._streams.values()), None)
+        if self._scalers + len(new) > STREAMS_MAX:
             raise BadBatch("headers", f"the run would have more than {STREAMS_MAX} streams")
         rows = []
-        for number, name in enumerate(new, following):
+        for number, name in enumerate(new, 0 if last is None else last.number + 1):
             made = StreamSource(
                 self._state.run_id, number, rank, name, layouts[name], 0, 0, None, None
             )
@@ -280,7 +244,7 @@ class Roster:
 
     def _apply(self, new: Sequence[wire.StreamHeader]) -> None:
         """Update the run's row by what new headers imply for the whole run."""
-        state, (first, _) = self._state, self._first_stream()
+        state = self._state
         for header in new:
             stream = self.mine(header.stream)
             if header.layout == "sharded" != stream.layout:
@@ -288,10 +252,10 @@ class Roster:
                 stream.layout = header.layout
                 self.save(stream)
                 self.regrouped.add(header.stream)
-            if stream.number == first:
+            if stream is self.first:
                 state.parameters, state.budget = len(header.parameters), header.budget
             state.exact = int(bool(state.exact) and _is_exact(header))
-        state.disabled = int(not new[-1].enabled and self._numbers()[1] == 1)
+        state.disabled = int(not new[-1].enabled and self._scalers == 1)
 
 
 def _is_exact(header: wire.StreamHeader) -> bool:
