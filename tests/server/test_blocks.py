@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,7 +33,8 @@ from batches import Trainer, activations, statistics
 from databases import provide
 
 
-TABLES = ("gradient_blocks", "gradient_totals", "module_blocks")
+BINNED = ("gradient_blocks", "module_blocks")
+TABLES = ("gradient_totals", *BINNED)
 
 
 def record(trainer: Trainer, seed: int, parameters: int = 2) -> wire.Update:
@@ -42,27 +42,27 @@ def record(trainer: Trainer, seed: int, parameters: int = 2) -> wire.Update:
     return trainer.update(gradients=gradients, activations=activations(seed=seed))
 
 
-def blocks(settings: Settings, table: str) -> list[tuple[int, int, int, bytes]]:
-    """Attempt, first step, last step and bytes of all blocks in order. Check each block's sample count."""
+def blocks(settings: Settings, table: str) -> list[tuple[int, int, int, tuple[bytes, ...]]]:
+    """Attempt, first step, last step and packed columns of all blocks in order. Check each block's sample count."""
     database = create_engine(url_of(settings))
     with database.connect() as connection:
         rows = connection.execute(
             text(
-                f"SELECT attempt, first_step, last_step, samples, data FROM {table} "
-                "ORDER BY attempt, first_step"
+                f"SELECT attempt, first_step, last_step, samples, data{', bins' * (table in BINNED)} "
+                f"FROM {table} ORDER BY attempt, first_step"
             )
         ).all()
     database.dispose()
     for row in rows:
-        assert row.samples == len(steps(table, row.data)) <= SAMPLES_MAX
-    return [(row.attempt, row.first_step, row.last_step, row.data) for row in rows]
+        assert row.samples == len(steps(table, row[4:])) <= SAMPLES_MAX
+    return [(row.attempt, row.first_step, row.last_step, row[4:]) for row in rows]
 
 
-def steps(table: str, data: bytes) -> list[int]:
+def steps(table: str, packed: tuple[bytes, ...]) -> list[int]:
     if table == "gradient_totals":
-        found: list[int] = totals.samples_from_bytes([data])["step"].tolist()
+        found: list[int] = totals.samples_from_bytes(packed)["step"].tolist()
         return found
-    return packing.stack_from_bytes(data).steps.tolist()
+    return packing.stack_from_bytes(packed).steps.tolist()
 
 
 @pytest.mark.parametrize("size", [1, 3, 50])
@@ -94,50 +94,6 @@ def test_the_newest_sample_is_looked_for_at_the_end_of_a_run(store: Store) -> No
     listen(store._engine, "before_cursor_execute", lambda *each: asked.append(each[2]))
     assert store.parameters(trainer.run_id).step == 10**6
     assert sum("FROM gradient_totals" in each.replace("\n", " ") for each in asked) == 1
-
-
-@pytest.mark.engines
-@pytest.mark.parametrize("fields", [("looked", "zeros"), ("amax",), ("looked", "norm")])
-def test_however_little_of_a_block_is_fetched_first(
-    store: Store, monkeypatch: pytest.MonkeyPatch, fields: tuple[str, ...]
-) -> None:
-    """Cells are the same whether the first bytes of their blocks hold the wanted columns or must be fetched again."""
-    trainer = Trainer()
-    store.ingest(trainer.batch([record(trainer, seed) for seed in range(40)]))
-
-    def cells() -> bytes:
-        return store.parameter_series(
-            trainer.run_id,
-            columns=1000,
-            part_of=lambda names: ParameterPart(range(len(names)), fields),
-        ).cells.tobytes()
-
-    wanted = cells()
-    assert wanted
-    monkeypatch.setattr(parameter_rollups, "_FIRST_MOST", 5)
-    monkeypatch.setattr(parameter_rollups, "_EACH_MOST", (0, 0, 0))
-    assert cells() == wanted
-
-
-def test_a_column_of_any_part_of_a_block_is_fetched_at_once() -> None:
-    """The first bytes fetched of a full block have its counts, its largest magnitudes or its squares."""
-    chance = np.random.default_rng(0)
-    samples = [
-        Sample(
-            step,
-            0,
-            1.0,
-            replace(
-                statistics(148, seed=step),
-                amax=chance.uniform(1e-5, 1, 148).astype(np.float32).astype(np.float64),
-                sum_squares=chance.uniform(1e-9, 1, 148),
-            ),
-        )
-        for step in range(SAMPLES_MAX)
-    ]
-    block = packing.PackedStack(packing.block_to_bytes(Stack.of(samples)))
-    for part, most in enumerate(parameter_rollups._EACH_MOST):
-        assert block.size_with(part) <= parameter_rollups._FIRST_MOST + 148 * most
 
 
 def test_of_many_parameters_few_samples_are_held_at_once(
@@ -214,21 +170,19 @@ def test_damage_shows(place: float, bit: int, seed: int) -> None:
     """A block or totals with one flipped bit is rejected, or read unchanged if the bit carries nothing."""
     stack = Stack.of([Sample(step, step, 1.0, statistics(2, seed=seed)) for step in range(3)])
     rows = totals.total(stack, np.full(2, 80), None)
-    for data, again in (
-        (packing.block_to_bytes(stack), _block_again),
+    data, bins = packing.block_to_bytes(stack)
+    for whole, again in (
+        (data, lambda data: packing.block_to_bytes(packing.stack_from_bytes((data, bins)))[0]),
+        (bins, lambda bins: packing.block_to_bytes(packing.stack_from_bytes((data, bins)))[1]),
         (totals.samples_to_bytes(rows), _totals_again),
     ):
-        damaged = bytearray(data)
-        damaged[int(place * len(data))] ^= 1 << bit
+        damaged = bytearray(whole)
+        damaged[int(place * len(whole))] ^= 1 << bit
         try:
             read = again(bytes(damaged))
         except Damaged:
             continue
-        assert read == data
-
-
-def _block_again(data: bytes) -> bytes:
-    return packing.block_to_bytes(packing.stack_from_bytes(data))
+        assert read == whole
 
 
 def _totals_again(data: bytes) -> bytes:
@@ -237,11 +191,11 @@ def _totals_again(data: bytes) -> bytes:
 
 @pytest.mark.engines
 @pytest.mark.parametrize("fields", [("looked",), ("looked", "norm")])
-@pytest.mark.parametrize("before", [b"", packing.VERSION + b"\xff\xff\xff\x7f"])
+@pytest.mark.parametrize("before", [b"", packing.VERSION + b"\x94"])
 def test_damage_at_the_start_of_a_block_is_refused(
     store: Store, before: bytes, fields: tuple[str, ...]
 ) -> None:
-    """An empty block, or one with a wrong length of its first part, is refused whatever is read of it."""
+    """An empty block, or one with a wrong number of parts, is refused whatever is read of it."""
     trainer = Trainer()
     store.ingest(trainer.batch([record(trainer, seed) for seed in range(3)]))
     with engine.writing(store._engine) as connection:
@@ -253,9 +207,10 @@ def test_damage_at_the_start_of_a_block_is_refused(
 
 
 def test_a_flipped_bit_in_the_middle_is_refused() -> None:
-    """A flipped bit behind a frame's header raises Damaged."""
-    data = packing.block_to_bytes(Stack.of([Sample(0, 0, 1.0, statistics(2))]))
-    damaged = bytearray(data)
-    damaged[len(data) // 2] ^= 16
-    with pytest.raises(Damaged):
-        packing.stack_from_bytes(bytes(damaged))
+    """A flipped bit behind a frame's header raises Damaged, in either column of a block."""
+    block = packing.block_to_bytes(Stack.of([Sample(0, 0, 1.0, statistics(2))]))
+    for place in (0, 1):
+        damaged = [bytearray(each) for each in block]
+        damaged[place][len(damaged[place]) // 2] ^= 16
+        with pytest.raises(Damaged):
+            packing.stack_from_bytes([*map(bytes, damaged)])

@@ -43,15 +43,19 @@ def test_a_block_gives_back_what_was_put_in(
             )
 
 
-BLOCK = base64.b64decode(
-    "BZQAAAAotS/9JLs9BAAyBxskcG0aA/ynggC9bE4NSAcbD9itR40AdaoAhwGMBDmjbhsM2XKniIhA+aafeVSSI8KXkJbmlT"
-    "3pTWW/eNSkIiN6EPOtOVuQknlZME4RyzcdBDaQZw3yMC/F1ICwukx+9v8s5IZ2u2CA23XmthIKAFplJTPzpDKySyEEF4Mx"
-    "wMBgEDDwALS3VI8AKLUv/SQd6QAAgaRhbWF4kqM8ZjTEEAAAAAAAAAAAwMCAgD8/f39i3TkaKLUv/SR7lQIAhASDq3N1bV"
-    "9zcXVhcmVzkqM8ZjjEIJqaAACZmbm5+Pg/P39/qGVsZW1lbnRzkqM8dTLECOjo0NADAwcHp2ZvcndhcmTw8D8/f38CAFDC"
-    "WNxzeERdAJUotS/9ZEEALQIAdAODqWhpc3RvZ3JhbZKjfHUxxQEACg8AAA4VAKtydW5fc3F1YXJlc8QMpXBlYWtzkqN8dT"
-    "HEAhUoBADA+GK1yQkocwnCxsY5+Q=="
+BLOCK = tuple(
+    base64.b64decode(each)
+    for each in (
+        "BpPEjyi1L/0ktxUEAPLGGSOAaxoDM6BGwhbQQKNPuX/+T/66iF1DkzHBATaruLNe2pY7Bc/yL44JajynCEhh"
+        "PpdCGnO9QqUovcVBneUZa5YAI7Gi3IsglGc5CGQezhagIVaJiOHcVJH869/Zp/3cdsGAtuer7SQKAFplJTPz"
+        "pDKySyEEF4MxwMBgEDDwALQqVnoCxCootS/9JB3pAACBpGFtYXiSozxmNMQQAAAAAAAAAADAwICAPz9/f2Ld"
+        "ORrEXyi1L/0ke5UCAIQEg6tzdW1fc3F1YXJlc5KjPGY4xCCamgAAmZm5ufj4Pz9/f6hlbGVtZW50c5KjPHUy"
+        "xAjo6NDQAwMHB6dmb3J3YXJk8PA/P39/AgBQwljcc3hEXQCV",
+        "KLUv/WRBAC0CAHQDg6loaXN0b2dyYW2So3x1McUBAAoPAAAOFQCrcnVuX3NxdWFyZXPEDKVwZWFrc5KjfHUx"
+        "xAIVKAQAwPhitckJKHMJwsbGOfk=",
+    )
 )
-"""Two samples of two parameters, as an earlier `block_to_bytes` packed them."""
+"""The packed columns of two samples of two parameters, as `block_to_bytes` packed them earlier."""
 
 
 def test_a_block_of_a_database_is_read() -> None:
@@ -79,9 +83,9 @@ def test_magnitudes_that_single_precision_holds_take_less() -> None:
     def packed(*magnitudes: float) -> bytes:
         one = statistics(len(magnitudes))
         one.amax[:] = magnitudes
-        data = packing.block_to_bytes(Stack.of([Sample(0, 0, 1.0, one)]))
-        assert packing.stack_from_bytes(data).columns["amax"].tobytes() == one.amax.tobytes()
-        return data
+        block = packing.block_to_bytes(Stack.of([Sample(0, 0, 1.0, one)]))
+        assert packing.stack_from_bytes(block).columns["amax"].tobytes() == one.amax.tobytes()
+        return block[0]
 
     single = np.random.default_rng(0).uniform(0, 1e5, 100).astype(np.float32).tolist()
     assert len(packed(*single, np.inf, np.nan)) < len(packed(*single, np.inf, 0.1)) - 20
@@ -98,7 +102,7 @@ def test_a_bin_that_follows_from_the_other_counts_takes_no_space() -> None:
     for looked in (0, 1):
         samples[0].statistics.looked[:1] += looked
         data = packing.block_to_bytes(Stack.of(samples))
-        sizes.append(len(data))
+        sizes.append(sum(map(len, data)))
         back = packing.stack_from_bytes(data).columns
         for name in ("looked", "histogram"):
             np.testing.assert_array_equal(back[name], Stack.of(samples).columns[name])
@@ -137,4 +141,4 @@ def test_a_sample_is_small() -> None:
         sample.statistics.looked[:] = numel
         sample.statistics.amax[:] = sample.statistics.amax.astype(np.float32)
 
-    assert len(packing.block_to_bytes(Stack.of(samples))) / len(samples) < 6_000
+    assert sum(map(len, packing.block_to_bytes(Stack.of(samples)))) / len(samples) < 6_000

@@ -230,11 +230,12 @@ def _size(connection: Connection, table: Table, of: ColumnElement[bool]) -> Prun
     def total(what: ColumnElement[int]) -> int:
         return int(connection.scalar(select(what).select_from(table).where(of)) or 0)
 
+    packed = [func.length(table.c[name]) for name in ("data", "bins") if name in table.c]
     rows = {update_pages: update_pages.c.updates, scalar_pages: scalar_pages.c.logged}.get(table)
     return PruneSize(
         rows=0 if rows is None else total(func.sum(rows)),
         samples=total(func.sum(table.c.samples)) if table is gradient_totals else 0,
-        block_bytes=total(func.sum(func.length(table.c.data))) if table in _SAMPLES else 0,
+        block_bytes=sum(total(func.sum(each)) for each in packed) if table in _SAMPLES else 0,
         parts=total(func.count()),
     )
 

@@ -341,7 +341,7 @@ def of_samples(connection: Connection, run_id: bytes) -> Iterator[Defect]:
             steps = f"steps {row.first_step} to {row.last_step}"
             where, place = f"{table.name}, stream {row.stream}, {steps}", (row.stream, row.attempt)
             try:
-                held = steps_of(row.data)
+                held = steps_of(row)
             except (Damaged, ValueError) as error:
                 yield Defect(where, str(error), RESTORE)
                 continue
@@ -363,10 +363,10 @@ def _matches(row: Row[Any], steps: Ints) -> bool:
     )
 
 
-_STEPS: dict[Table, Callable[[bytes], Ints]] = {
-    gradient_blocks: lambda data: packing.stack_from_bytes(data).steps,
-    gradient_totals: lambda data: totals.samples_from_bytes([data])["step"],
-    module_blocks: lambda data: packing.stack_from_bytes(data).steps,
+_STEPS: dict[Table, Callable[[Row[Any]], Ints]] = {
+    gradient_blocks: lambda row: packing.stack_from_bytes((row.data, row.bins)).steps,
+    gradient_totals: lambda row: totals.samples_from_bytes([row.data])["step"],
+    module_blocks: lambda row: packing.stack_from_bytes((row.data, row.bins)).steps,
 }
 
 

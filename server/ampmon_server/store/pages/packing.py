@@ -2,8 +2,8 @@
 
 A block holds consecutive samples of the same parameters. Each column uses the narrowest numbers that hold its values.
 Values are ordered by parameter, bin and sample, and split into byte planes, so empty bins and high bytes compress to
-almost nothing. The counts of a block come first, then what few charts read, and histograms last, each part compressed
-alone. So charts of many samples read only its first bytes. The extra column `subnormal` counts subnormal and smaller
+almost nothing. Histograms are apart from the other columns, of which the counts and what few charts read are compressed
+alone. So charts of many samples read and unpack little. The extra column `subnormal` counts subnormal and smaller
 elements, so that they need no histograms.
 """
 
@@ -12,8 +12,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, groupby, pairwise
-from typing import Any, NamedTuple, TypeVar
+from itertools import groupby, pairwise
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -38,14 +38,14 @@ _SUBNORMAL = "subnormal"
 _PEAKS = "peaks"
 """The bin of each parameter that is packed as zeros. It compresses worst, and follows from the other counts."""
 
-PART_OF = {"amax": 1, "sum_squares": 2}
-"""The parts of a block with these columns. Part 0 has the counts, and the last one the histograms."""
+_PART_OF = {"amax": 1, "sum_squares": 2}
+"""The parts of a block with these columns. Part 0 has the counts."""
 
-VERSION = b"\x05"
+VERSION = b"\x06"
 """The first byte of every packed block."""
 
-SIZE_MAX = 2**31 - 1
-"""More bytes than any block has."""
+Block: TypeAlias = tuple[bytes, bytes]
+"""A packed block: its columns without bins, and those with bins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +65,18 @@ class _Column(NamedTuple):
 
 
 class _Head(msgspec.Struct, array_like=True):
-    """The first part of a block, and the ``sizes`` of the other parts in bytes."""
+    """The first part of a block."""
 
     steps: bytes
     times: bytes
     scales: bytes
     parameters: bytes
     columns: dict[str, _Column]
-    sizes: list[int]
 
 
+_parts_decoder = msgspec.msgpack.Decoder(tuple[bytes, bytes, bytes])
 _head_decoder = msgspec.msgpack.Decoder(_Head)
 _part_decoder = msgspec.msgpack.Decoder(dict[str, _Column])
-
-_LENGTH = 4
-"""How many bytes hold the length of the head."""
 
 
 class _Zstandard(threading.local):
@@ -188,19 +185,14 @@ def stacks(samples: Sequence[Sample]) -> list[Stack]:
     return [Stack.of(list(group)) for _, group in alike]
 
 
-def block_to_bytes(stack: Stack) -> bytes:
+def block_to_bytes(stack: Stack) -> Block:
     """Pack a stack as one block."""
     small = stack.columns["histogram"][..., :SUBNORMAL_BINS].sum(-1)
     peaks, others = _without_peaks(stack.columns)
     plain = {**stack.columns, "histogram": others}
     columns = {name: _packed(each) for name, each in plain.items() if name not in _HEADS}
     counts = {name: columns.pop(name) for name in packed.COUNTS} | {_SUBNORMAL: _packed(small)}
-    parts = [
-        {"amax": columns.pop("amax")},
-        {name: column for name, column in columns.items() if name not in _WIDE},
-        {name: columns[name] for name in _WIDE} | {_PEAKS: _Column("|u1", peaks.tobytes())},
-    ]
-    data = [compress(msgspec.msgpack.encode(part)) for part in parts]
+    bins = {name: columns.pop(name) for name in _WIDE} | {_PEAKS: _Column("|u1", peaks.tobytes())}
     steps, times, scales = (stack.columns[name].astype(kind) for name, kind in _HEADS.items())
     head = _Head(
         steps=steps.tobytes(),
@@ -208,10 +200,13 @@ def block_to_bytes(stack: Stack) -> bytes:
         scales=scales.tobytes(),
         parameters=stack.parameters.astype("<i4").tobytes(),
         columns=counts,
-        sizes=[len(part) for part in data],
     )
-    first = compress(msgspec.msgpack.encode(head))
-    return b"".join([VERSION, len(first).to_bytes(_LENGTH, "little"), first, *data])
+    parts = map(_encoded, (head, {"amax": columns.pop("amax")}, columns))
+    return VERSION + msgspec.msgpack.encode(tuple(parts)), _encoded(bins)
+
+
+def _encoded(part: object) -> bytes:
+    return compress(msgspec.msgpack.encode(part))
 
 
 def _packed(values: npt.NDArray[Any]) -> _Column:
@@ -252,44 +247,30 @@ def _narrowed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return single if single.astype(np.float64).tobytes() == values.tobytes() else values
 
 
-def size_of_first(data: bytes) -> int:
-    """How many of a block's first bytes hold its first part. ``data`` may be fewer. Raises Damaged."""
-    size = int.from_bytes(unversioned(data[: len(VERSION) + _LENGTH], VERSION), "little")
-    # A damaged length may be too large for the parameter of a statement.
-    return min(len(VERSION) + _LENGTH + size, SIZE_MAX)
-
-
 class PackedStack:
-    """The samples of a block, or of its first parts. A column is unpacked only when it is requested. Raises Damaged."""
+    """The samples of a block's ``data``. A column is unpacked only when it is requested. Raises Damaged."""
 
     def __init__(self, data: bytes) -> None:
-        self._data = unversioned(data, VERSION)
-        end = size_of_first(data) - len(VERSION)
-        head = _decoded(_head_decoder, self._data[_LENGTH:end])
+        self._parts = _decoded(_parts_decoder, unversioned(data, VERSION))
+        head = _decoded(_head_decoder, decompress(self._parts[0]))
         self.steps = np.frombuffer(head.steps, "<i8")
         self.times = np.frombuffer(head.times, "<i8")
         self.scales = np.frombuffer(head.scales, "<f8")
         self.parameters = np.frombuffer(head.parameters, "<i4")
         self._counts = head.columns
-        self._ends = [*accumulate(head.sizes, initial=end)]
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def size_with(self, part: int) -> int:
-        """How many of the block's first bytes hold its parts up to this one."""
-        return len(VERSION) + self._ends[part]
-
     def column(self, name: str, kept: Ints | slice) -> npt.NDArray[Any]:
         """A statistic without bins, or `subnormal`, as int64 or float64 [m, kept], of the parameters ``kept``."""
-        columns = self._part(PART_OF[name]) if name in PART_OF else self._counts
+        columns = self._part(_PART_OF[name]) if name in _PART_OF else self._counts
         return self._unpacked(columns[name], kept=kept)
 
-    def whole(self) -> Stack:
-        """Unpack all columns."""
-        held = {**self._counts}
-        for part in range(1, len(self._ends)):
-            held |= self._part(part)
+    def whole(self, bins: bytes) -> Stack:
+        """Unpack all columns, given those with bins."""
+        binned: dict[str, _Column] = _decoded(_part_decoder, decompress(bins))
+        held = self._counts | self._part(1) | self._part(2) | binned
         del held[_SUBNORMAL]
         peaks = np.frombuffer(held.pop(_PEAKS).data, np.uint8)
         columns = dict(zip(_HEADS, (self.steps, self.times, self.scales), strict=True))
@@ -300,7 +281,7 @@ class PackedStack:
         return Stack(self.parameters, columns)
 
     def _part(self, number: int) -> dict[str, _Column]:
-        return _decoded(_part_decoder, self._data[self._ends[number - 1] : self._ends[number]])
+        return _decoded(_part_decoder, decompress(self._parts[number]))
 
     def _unpacked(
         self, column: _Column, bins: tuple[int, ...] = (), kept: Ints | slice = slice(None)
@@ -326,13 +307,13 @@ def _integers(planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
     return values
 
 
-def stack_from_bytes(data: bytes) -> Stack:
+def stack_from_bytes(block: Sequence[bytes]) -> Stack:
     """Unpack a block into a stack. Raises Damaged."""
-    return PackedStack(data).whole()
+    return PackedStack(block[0]).whole(block[1])
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
     try:
-        return decoder.decode(decompress(data))
+        return decoder.decode(data)
     except msgspec.DecodeError as error:
         raise Damaged(f"packed data is not a block: {error}") from error

@@ -68,7 +68,7 @@ def _of_source(
             row = _block(connection, source, after)
             if row is None:
                 return
-            kept = current_samples(connection, source, row.data, row.attempt)
+            kept = current_samples(connection, source, (row.data, row.bins), row.attempt)
             if row.attempt not in known:
                 header = packed_headers(connection, source, [row.attempt])[row.attempt]
                 known[row.attempt] = unpack_parameters(header[0])
@@ -81,7 +81,7 @@ def _block(connection: Connection, source: StreamSource, after: tuple[int, int])
     table = gradient_blocks.c
     key = (table.first_step, table.attempt)
     statement: Select[Any] = (
-        select(*key, table.data)
+        select(*key, table.data, table.bins)
         .where(table.run_id == source.run_id, table.stream == source.number)
         .where(tuple_(*key) > tuple_(*after))
         .order_by(*key)

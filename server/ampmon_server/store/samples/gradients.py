@@ -7,7 +7,7 @@ repacked more than log2(32) times.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -67,7 +67,7 @@ def write_blocks(
         before = _take(connection, table, place, [each.step for each in samples])
         together = [*map(packing.stack_from_bytes, before), *stacks]
         whole = packing.regrouped(together, SAMPLES_MAX)
-        blocks = [(stack.steps, packing.block_to_bytes(stack)) for stack in whole]
+        blocks = [(stack.steps, *packing.block_to_bytes(stack)) for stack in whole]
         _put(connection, table, place, blocks)
     return stacks
 
@@ -75,7 +75,7 @@ def write_blocks(
 def _write_totals(connection: Connection, place: _Place, rows: totals.Samples) -> None:
     before = _take(connection, gradient_totals, place, rows["step"])
     if before:
-        rows = np.concatenate([totals.samples_from_bytes(before), rows])
+        rows = np.concatenate([totals.samples_from_bytes([data for (data,) in before]), rows])
         rows = rows[np.argsort(rows["step"], kind="stable")]
     chunks = np.split(rows, range(SAMPLES_MAX, len(rows), SAMPLES_MAX))
     blocks = [(each["step"], totals.samples_to_bytes(each)) for each in chunks]
@@ -86,21 +86,21 @@ def _put(
     connection: Connection,
     table: Table,
     place: _Place,
-    blocks: Sequence[tuple[Ints, bytes]],
+    blocks: Iterable[tuple[Any, ...]],
 ) -> None:
-    """Insert blocks, each given by the steps of its samples and its packed data."""
+    """Insert blocks, each given by the steps of its samples and its packed columns."""
     run_id, stream, attempt = place
     rows = [
-        (run_id, stream, int(steps[0]), attempt, int(steps[-1]), data, len(steps))
-        for steps, data in blocks
+        (run_id, stream, int(steps[0]), attempt, int(steps[-1]), len(steps), *packed)
+        for steps, *packed in blocks
     ]
     insert_rows(connection, table, rows)
 
 
 def _take(
     connection: Connection, table: Table, place: _Place, steps: Sequence[int] | Ints
-) -> list[bytes]:
-    """Remove and return the blocks to pack with new samples of these ``steps``, in order of step.
+) -> list[Any]:
+    """Remove and return the packed columns of the blocks to pack with new samples of these ``steps``, in order of step.
 
     All blocks that overlap the steps are included, so that the blocks of an attempt never overlap.
     """
@@ -116,7 +116,7 @@ def _take(
         return []
     # RETURNING gives rows in no particular order.
     taken = connection.execute(_taking(table), {**of, "wanted": wanted}).all()
-    return [data for _, data in sorted(tuple(row) for row in taken)]
+    return [packed for _, *packed in sorted(tuple(row) for row in taken)]
 
 
 def _backwards(
@@ -135,7 +135,8 @@ def _backwards(
 def _taking(table: Table) -> ReturningDelete[Any]:
     of = table.c
     wanted = of.first_step.in_(bindparam("wanted", expanding=True))
-    return delete(table).where(of_attempt(table), wanted).returning(of.first_step, of.data)
+    packed = list(of)[list(of).index(of.samples) + 1 :]
+    return delete(table).where(of_attempt(table), wanted).returning(of.first_step, *packed)
 
 
 @lru_cache

@@ -43,12 +43,6 @@ from ampmon_server.store.streams.scalers import (
 VALUES_MAX = 300_000
 """About the most values of a statistic that one figure reads, however many parameters there are."""
 
-_PARTS = {"amax": packing.PART_OF["amax"], "norm": packing.PART_OF["sum_squares"]}
-"""The last part of a block that a field needs, if it needs more than counts."""
-
-_FIRST_MOST, _EACH_MOST = 2048, (32, 192, 448)
-"""Mostly more bytes than a block has up to each part: for the samples, and for each parameter."""
-
 _names_decoder = msgspec.msgpack.Decoder(list[str])
 
 _NAMES = select(parameter_rollups.c.data).where(
@@ -97,7 +91,8 @@ class StreamSamples:
     def rows(self, first: int, last: int) -> Cells:
         """The samples from step ``first`` to ``last`` as one cell per sample, without superseded ones."""
         asked = {**self.source.bound, "first": first, "stop": min(last, INTEGER_MAX) + 1}
-        blocks = self._blocks(asked)
+        found = fetch(self.connection, reading(gradient_blocks, self.source.overlaid), asked)
+        blocks = [(packing.PackedStack(data), attempt) for data, attempt in found]
         listed = self._listed({attempt for _, attempt in blocks})
         parts = [
             self._cells([stack for stack, _ in alike], listed[attempt])
@@ -113,22 +108,6 @@ class StreamSamples:
             order = order[kept]
         order = order[np.argsort(steps[order], kind="stable")]
         return joined(parts)[_spanned(order)]
-
-    def _blocks(self, asked: Mapping[str, Any]) -> list[tuple[packing.PackedStack, int]]:
-        """The blocks and their attempts, read up to the last part that the fields need."""
-        part = max(_PARTS.get(name, 0) for name in self.pyramid.dtype.names or ())
-        statement = reading(gradient_blocks, self.source.overlaid, cut=True)
-        most = _FIRST_MOST + _EACH_MOST[part] * len(self.names) if self.part else packing.SIZE_MAX
-        while True:
-            rows = fetch(self.connection, statement, {**asked, "most": most})
-            rows = [(data or b"", attempt) for data, attempt in rows]  # SQLite: null if empty
-            needed = max((packing.size_of_first(data) for data, _ in rows), default=0)
-            if needed <= most:
-                found = [(packing.PackedStack(data), attempt) for data, attempt in rows]
-                needed = max((stack.size_with(part) for stack, _ in found), default=0)
-                if needed <= most:
-                    return found
-            most = needed
 
     def _cells(self, stacks: Sequence[packing.PackedStack], listed: _Listed) -> Cells:
         """The samples of stacks of the same parameters."""

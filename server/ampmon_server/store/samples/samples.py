@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from sqlalchemy import BigInteger, Connection, Integer, Select, Table, bindparam, func, select
+from sqlalchemy import BigInteger, Connection, Select, Table, bindparam, func, select
 
 from ampmon import wire
 from ampmon_server.model.aggregates.gradients import LAYOUT, of_series
@@ -56,18 +56,16 @@ GRADIENTS = Pyramid(gradient_rollups, LAYOUT, rows_per_cell=2)
 
 
 @lru_cache
-def reading(table: Table, overlaid: bool, cut: bool = False) -> Select[Any]:
+def reading(table: Table, overlaid: bool) -> Select[Any]:
     """Select the blocks that reach into ``first`` <= step < ``stop``, of the stream ``number`` of the run ``of``.
 
-    These four are bind parameters. With ``cut``, select only the ``most`` first bytes of each block. In a stream that
-    never resumed, no block before the first of these is read. The statement is cached because building it takes longer
-    than running it.
+    These four are bind parameters. Selects what blocks have without bins. In a stream that never resumed, no block
+    before the first of these is read. The statement is cached because building it takes longer than running it.
     """
     of, earlier = table.c, table.alias()
     first = bindparam("first", type_=BigInteger)
-    data = func.substr(of.data, 1, bindparam("most", type_=Integer)) if cut else of.data
     statement = (
-        select(data, of.attempt)
+        select(of.data, of.attempt)
         .where(of_stream(table), of.first_step < bindparam("stop"), of.last_step >= first)
         .order_by(of.first_step, of.attempt)
     )
@@ -210,10 +208,10 @@ def _shard(connection: Connection, source: StreamSource, step: int, attempts: Sa
 
 @lru_cache
 def _last_before(table: Table) -> Select[Any]:
-    """Select the newest block of an attempt that overlaps a range: its first step and its packed data."""
+    """Select the newest block of an attempt that overlaps a range: its first step and its packed columns."""
     of = table.c
     return (
-        select(of.first_step, of.data)
+        select(of.first_step, of.data, of.bins)
         .where(of_attempt(table))
         .where(of.first_step < bindparam("stop"), of.last_step >= bindparam("start"))
         .order_by(of.first_step.desc())
@@ -229,8 +227,8 @@ def newest_of(
     asked = {**source.bound, "attempt": attempt, "start": start}
     # The blocks of one attempt do not overlap. Read one at a time: the first nearly always has a sample.
     while rows := fetch(connection, _last_before(table), {**asked, "stop": stop}):
-        ((first_step, data),) = rows
-        found = current_samples(connection, source, data, attempt)
+        ((first_step, *block),) = rows
+        found = current_samples(connection, source, block, attempt)
         samples = [each for each in found if start <= each.step < stop]
         if samples:
             return samples[-1]
@@ -239,10 +237,10 @@ def newest_of(
 
 
 def current_samples(
-    connection: Connection, source: StreamSource, data: bytes, attempt: int
+    connection: Connection, source: StreamSource, block: Sequence[bytes], attempt: int
 ) -> list[Sample]:
     """The samples of a block that no later attempt supersedes."""
-    stack = packing.stack_from_bytes(data)
+    stack = packing.stack_from_bytes(block)
     if not source.overlaid:
         return stack.samples()
     keep = current(connection, source, stack.steps, np.full(len(stack), attempt))

@@ -62,17 +62,18 @@ def of_run(name: str, *columns: Column[Any], large: bool = False) -> Table:
     return Table(name, metadata, run_id, *columns, sqlite_with_rowid=large)
 
 
-def of_samples(name: str, *, large: bool) -> Table:
-    """Blocks of consecutive samples of an attempt, packed."""
+def of_samples(name: str, *packed: str, large: bool = False) -> Table:
+    """Blocks of consecutive samples of an attempt, with these columns of ``packed`` bytes."""
     return of_run(
         name,
         key("stream"),
         key("first_step"),
         key("attempt"),
         Column("last_step", BigInteger, nullable=False),
-        Column("data", LargeBinary, nullable=False),
         # How many samples: small neighbouring blocks are packed into one.
         Column("samples", BigInteger, nullable=False),
+        # Last, so that the columns before them can be read without them.
+        *(Column(each, LargeBinary, nullable=False) for each in packed),
         large=large,
     )
 
@@ -304,12 +305,12 @@ scalar_pages = of_run(
 )
 
 # Consecutive samples of an attempt. The sums over parameters, which figures read, are stored apart from the statistics
-# of each parameter.
-gradient_totals = of_samples("gradient_totals", large=False)
-gradient_blocks = of_samples("gradient_blocks", large=True)
+# of each parameter, and of these the ones with bins from the others.
+gradient_totals = of_samples("gradient_totals", "data")
+gradient_blocks = of_samples("gradient_blocks", "data", "bins", large=True)
 
 # The same for activations, by module.
-module_blocks = of_samples("module_blocks", large=True)
+module_blocks = of_samples("module_blocks", "data", "bins", large=True)
 
 # Cells of a scaler are stored under its lowest stream number, cells of parameters under each rank's own stream.
 rollups = rolled_up("rollups")
