@@ -19,6 +19,7 @@ from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import EVENTS, MOVES
 from ampmon_server.store import Store
 from ampmon_server.store.engine import engine
+from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.pages.pages import PAGE_BITS
 from ampmon_server.store.pages.pyramid import BITS, LEVELS
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
@@ -124,8 +125,7 @@ def truth(store: Store, run_id: UUID) -> dict[str, list[Truth]]:
         rows = [
             (number, row)
             for number, _, _ in listed
-            for some in PAGES.walk(connection, (run_id.bytes, number))
-            for row in some
+            for row in PAGES.read(connection, (run_id.bytes, number), 0, INTEGER_MAX)
         ]
     of = {number: (rank, scaler) for number, rank, scaler in listed}
     sharded = {(of[number][1], attempt) for number, attempt in layouts}

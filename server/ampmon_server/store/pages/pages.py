@@ -23,6 +23,7 @@ from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.engine.rows import Key, bound, fetch, insert_rows, key_is
 from ampmon_server.store.pages.packing import compress, decompress, unversioned
+from ampmon_server.store.pages.ranges import Range
 
 
 PAGE_BITS = 8
@@ -188,21 +189,26 @@ class PagedSeries:
             raise Damaged("the steps of a page of rows differ from its key")
         return rows
 
-    def walk(
-        self, connection: Connection, key: Key, first: int = 0, pages: int = AT_ONCE
-    ) -> Iterator[Rows]:
-        """Yield the rows of all attempts from step ``first`` on, page by page, reading ``pages`` of them at a time.
+    def head(
+        self,
+        read: Callable[[int, int], Rows],
+        following: Callable[[int], int | None],
+        within: Range,
+        limit: int,
+    ) -> Rows:
+        """The first ``limit`` rows at steps ``within``, both ends included, found by ``read`` in some pages at a time.
 
-        Raises Damaged when it reaches a damaged page.
+        ``following`` returns the first step at or after a given one that may have a row.
         """
-        start = first
-        while found := self._found(connection, key, start, most=pages):
-            for page in found:
-                rows = self.opened(*page)
-                rows = rows[np.searchsorted(rows["step"], first) :]
-                if len(rows):
-                    yield rows
-            start = found[-1][0] + 1 << PAGE_BITS
+        parts: list[Rows] = [np.zeros(0, self.dtype)]
+        first: int | None = within[0]
+        while first is not None and first <= within[1] and limit > 0:
+            # A page is read as a whole: fewer steps at a time would read it again.
+            stop = first + max(limit, 1 << PAGE_BITS)
+            parts.append(read(first, min(stop - 1, within[1]))[:limit])
+            limit -= len(parts[-1])
+            first = following(stop) if limit else None
+        return joined(parts)
 
     def following(self, connection: Connection, key: Key, step: int) -> int | None:
         """The first step at or after ``step`` that may have a row."""

@@ -74,10 +74,6 @@ class Pyramid:
         """Merge cells or rows of any lower level, given in order of step, into cells of ``level``."""
         return self.layout.merge(cells, starts_of(cells["first"] >> BITS * level))
 
-    def keeps(self, cells: Cells, level: int) -> bool:
-        """Whether a page with these ``cells`` is worth storing."""
-        return level not in self.thin or int(cells["n"].sum()) >= self.rows_per_cell * len(cells)
-
     def pack(self, cells: Cells) -> bytes:
         return VERSION + compress(cells.tobytes())
 
@@ -117,11 +113,11 @@ class Pyramid:
     def paged(self, cells: Cells, level: int) -> dict[int, Cells]:
         """Cells of ``level`` by page (bucket), without the pages that are not worth storing."""
         buckets = cells["first"] >> BITS * (level + 1)
-        parts = pairwise((*starts_of(buckets).tolist(), len(cells)))
+        rows = self.rows_per_cell if level in self.thin else 0
         return {
             int(buckets[first]): cells[first:end]
-            for first, end in parts
-            if self.keeps(cells[first:end], level)
+            for first, end in pairwise((*starts_of(buckets).tolist(), len(cells)))
+            if int(cells["n"][first:end].sum()) >= rows * (end - first)
         }
 
     def drop(self, connection: Connection, key: Key, level: int, buckets: set[int]) -> None:

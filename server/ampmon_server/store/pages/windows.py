@@ -113,13 +113,13 @@ class WindowedSeries:
         if first > last:
             return
         low, high = within = _numbers((first, last), 1)
-        cells = self.pyramid.roll(self.rows(*steps_of(within)), 1)
+        cells = self.pyramid.roll(self._rows(*steps_of(within)), 1)
         held = self.pyramid.touched(self.connection, self.key, within)
         made: list[tuple[Any, ...]] = []
         for level in LEVELS:
             before = held[level]
             if level in self.pyramid.thin:
-                before = self._complete(before, level, (low, high))
+                before = self._with(before, level, steps_of((low >> BITS, high >> BITS), level + 1))
             left, right = np.searchsorted(before["first"] >> BITS * level, [low, high + 1])
             after = joined([before[:left], cells, before[right:]])
             low, high = low >> BITS, high >> BITS
@@ -141,14 +141,6 @@ class WindowedSeries:
         They are those of these steps, and those of pages that have stopped growing: the edge was ``before``.
         """
         self.roll_up(min(first, before), self.edge - 1 if self.edge > before else last)
-
-    def _complete(self, kept: Cells, level: int, within: Range) -> Cells:
-        """Add to ``kept`` the cells of ``level`` in the pages at both ends of ``within``, except those inside it."""
-        low, high = within
-        bits = BITS * level
-        start, stop = low >> BITS << BITS, (high >> BITS) + 1 << BITS
-        beside = [(start << bits, (low << bits) - 1), ((high + 1) << bits, (stop << bits) - 1)]
-        return self._with(kept, level, beside)
 
     def window(self, stretch: Stretch, columns: int) -> Cells:
         """The cells of a stretch, in order of step: ``columns / 4`` to ``columns * 4`` of them, or all of its rows.
@@ -244,7 +236,9 @@ class WindowedSeries:
         start, stop = low << BITS * level, (high + 1) << BITS * level
         if self.rows_from <= start and stop - start <= self.few:
             return self.pyramid.roll(self._rows(start, stop - 1), level)
-        cells = self._held(level, low, high)
+        cells = self.pyramid.read(self.connection, self.key, level, (low, high))
+        if level in self.pyramid.thin:
+            cells = self._with(cells, level, (max(start, self.rows_from), stop - 1))
         if stop <= self.edge:
             return cells
         newest = self._rows(max(start, self.edge), stop - 1)
@@ -252,27 +246,15 @@ class WindowedSeries:
         grown = self.pyramid.roll(joined([cells[last:], newest]), level)
         return joined([cells[:last], grown])
 
-    def _held(self, level: int, low: int, high: int) -> Cells:
-        kept = self.pyramid.read(self.connection, self.key, level, (low, high))
-        if level not in self.pyramid.thin:
-            return kept
-        start = max(low << BITS * level, self.rows_from)
-        stop = min((high + 1) << BITS * level, self.edge) - 1
-        found = self._with(kept, level, [(start, stop)])
-        left, right = np.searchsorted(found["first"] >> BITS * level, [low, high + 1])
-        return found[left:right]
-
-    def _with(self, kept: Cells, level: int, stretches: Sequence[Range]) -> Cells:
-        """Add to ``kept`` the cells of ``level`` in the ``stretches`` of steps whose pages are not stored."""
-        bits = BITS * (level + 1)
-        held = set((kept["first"] >> bits).tolist())
+    def _with(self, kept: Cells, level: int, within: Range) -> Cells:
+        """Add to ``kept`` the cells of ``level`` at steps ``within`` whose pages are not stored."""
+        first, last = within[0], min(within[1], self.edge - 1)
+        held = sorted(set((kept["first"] >> BITS * (level + 1)).tolist()))
         parts = [kept]
-        for first, last in stretches:
-            for low, high in ranges.gaps(sorted(held), first >> bits, last >> bits):
-                start = max(first, low << bits)
-                stop = min(last, ((high + 1) << bits) - 1, self.edge - 1)
-                if start <= stop:
-                    parts.append(self.pyramid.roll(self._rows(start, stop), level))
+        for gap in ranges.gaps(held, *_numbers((first, last), level + 1)):
+            start, stop = steps_of(gap, level + 1)
+            if (start := max(start, first)) <= (stop := min(stop, last)):
+                parts.append(self.pyramid.roll(self._rows(start, stop), level))
         return _in_order(parts)
 
 

@@ -15,7 +15,7 @@ from ampmon_server.model.series import Floats, Ints, empty_gradients
 from ampmon_server.store.engine.numbers import INTEGER_MAX, split_named
 from ampmon_server.store.samples import samples
 from ampmon_server.store.streams.scalers import Scaler
-from ampmon_server.store.updates.updates import read_rows, with_skips
+from ampmon_server.store.updates.updates import first_rows, with_skips
 
 
 Column: TypeAlias = list[Any]
@@ -43,7 +43,7 @@ def read(
     whole if all numbers of its column are finite.
     """
     start = max(start, scaler.rows_from)
-    rows = read_rows(connection, scaler, start=start, stop=stop, limit=limit + 1)
+    rows = first_rows(connection, scaler, start=start, stop=stop, limit=limit + 1)
     following = int(rows["step"][limit]) if len(rows) > limit else None
     rows = with_skips(connection, scaler, rows[:limit])
     columns = {**_recorded(rows), **_sampled(connection, scaler, rows["step"].tolist())}

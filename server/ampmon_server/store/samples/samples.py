@@ -299,9 +299,7 @@ def note(connection: Connection, scaler: Scaler, stream: StreamSource, change: C
     if changed:
         series(connection, scaler).refresh(change.first, change.last, before)
     elif scaler.edge > before and any(source.sampled for source in scaler.sampled):
-        first = next_step(connection, gradient_totals, scaler.sampled, before)
-        if first is not None and first < scaler.edge:
-            series(connection, scaler).roll_up(before, scaler.edge - 1)
+        series(connection, scaler).roll_up(before, scaler.edge - 1)
 
 
 def redo(connection: Connection, scaler: Scaler) -> None:

@@ -182,14 +182,12 @@ def read_rows(
     connection: Connection, source: StreamSource, name: str, within: Range, limit: int
 ) -> Rows:
     """The first ``limit`` values at steps ``within``, ends included, without superseded ones. Raises Damaged."""
-    first, last = within
-    parts = [np.zeros(0, ROWS)]
-    for rows in PAGES.walk(connection, (*source.key, name), first, (limit >> PAGE_BITS) + 2):
-        parts.append(_current(connection, source, rows[rows["step"] <= last])[:limit])
-        limit -= len(parts[-1])
-        if not limit or rows["step"][-1] >= last:
-            break
-    return joined(parts)
+    key = (*source.key, name)
+
+    def read(first: int, last: int) -> Rows:
+        return _current(connection, source, PAGES.read(connection, key, first, last))
+
+    return PAGES.head(read, partial(PAGES.following, connection, key), within, limit)
 
 
 def read_cells(

@@ -62,31 +62,6 @@ def empty() -> Rows:
     return np.zeros(0, ROWS)
 
 
-def read_rows(
-    connection: Connection,
-    scaler: Scaler,
-    *,
-    start: int = 0,
-    stop: int = INTEGER_MAX + 1,
-    limit: int | None = None,
-) -> Rows:
-    """The first ``limit`` rows with ``start`` <= step < ``stop``, each step once. Raises Damaged.
-
-    The row of the lowest rank that has the step stands for all ranks.
-    """
-    if limit is None:
-        return _read(connection, scaler, start, stop - 1)
-    parts: list[Rows] = []
-    while limit > 0 and (first := next_step(connection, scaler, start)) is not None:
-        # A page is read as a whole: fewer steps at a time would read it again.
-        start = first + max(limit, 1 << PAGE_BITS)
-        if first >= stop:
-            break
-        parts.append(_read(connection, scaler, first, min(start, stop) - 1)[:limit])
-        limit -= len(parts[-1])
-    return joined(parts or [empty()])
-
-
 def next_step(connection: Connection, scaler: Scaler, step: int) -> int | None:
     """The first step at or after ``step`` that may have a row."""
     found: list[int] = []
@@ -100,7 +75,14 @@ def next_step(connection: Connection, scaler: Scaler, step: int) -> int | None:
     return min(found, default=None)
 
 
-def _read(connection: Connection, scaler: Scaler, first: int, last: int) -> Rows:
+def read_rows(
+    connection: Connection, scaler: Scaler, *, start: int = 0, stop: int = INTEGER_MAX + 1
+) -> Rows:
+    """The rows with ``start`` <= step < ``stop``, each step once. Raises Damaged.
+
+    The row of the lowest rank that has the step stands for all ranks.
+    """
+    first, last = start, stop - 1
     meeting = [source for source in scaler.sources if source.meets(first, last)]
     if not meeting:
         return empty()
@@ -113,6 +95,17 @@ def _read(connection: Connection, scaler: Scaler, first: int, last: int) -> Rows
             break
         rows = _with(connection, source, rows, (first, last))
     return rows
+
+
+def first_rows(
+    connection: Connection, scaler: Scaler, *, start: int, stop: int, limit: int
+) -> Rows:
+    """The first ``limit`` rows of `read_rows`."""
+
+    def read(first: int, last: int) -> Rows:
+        return read_rows(connection, scaler, start=first, stop=last + 1)
+
+    return PAGES.head(read, partial(next_step, connection, scaler), (start, stop - 1), limit)
 
 
 def _of_source(connection: Connection, source: StreamSource, first: int, last: int) -> Rows:
