@@ -40,6 +40,12 @@ def split_named(value: float) -> tuple[float | None, str | None]:
     return number, KINDS[kind]
 
 
+def fields_of(name: str, value: float | None) -> dict[str, Any]:
+    """A float as two fields for JSON: ``name`` is the number, and ``name_kind`` its kind. Both are null for None."""
+    number, kind = (None, None) if value is None else split_named(float(value))
+    return {name: number, f"{name}_kind": kind}
+
+
 def join(value: float | None, kind: int) -> float | None:
     """Return the float that `split` took apart, or None if there was no number."""
     return _VALUES[kind] if value is None else value

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, bindparam, func, select
 
 from ampmon import wire
 from ampmon.numerics.histogram import Statistics, headroom_bits
-from ampmon_server.model.series import Floats, ModuleSample
-from ampmon_server.store.engine.numbers import INTEGER_MAX, split_named
+from ampmon_server.model.series import ModuleSample
+from ampmon_server.store.engine.numbers import INTEGER_MAX, fields_of
 from ampmon_server.store.engine.rows import fetch, of_attempt, of_stream
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.samples.parameters import counts_of
@@ -180,27 +180,13 @@ def rows_of(sample: ModuleSample) -> SampledModules:
 def _row(sample: ModuleSample, row: int) -> ModuleRow:
     one = sample.statistics.select(np.array([row]))
     looked = bool(one.looked[0])
-    amax, headroom = _with_headroom(one.amax)
-    forward, forward_headroom = _with_headroom(sample.forward[[row]])
     return ModuleRow(
         name=sample.names[row],
         kind=sample.kinds[row],
         elements=int(sample.elements[row]),
         **counts_of(one),
-        amax=amax[0] if looked else None,
-        amax_kind=amax[1] if looked else None,
-        headroom_bits=headroom[0] if looked else None,
-        headroom_bits_kind=headroom[1] if looked else None,
-        forward=forward[0],
-        forward_kind=forward[1],
-        forward_headroom_bits=forward_headroom[0],
-        forward_headroom_bits_kind=forward_headroom[1],
+        **fields_of("amax", one.amax[0] if looked else None),
+        **fields_of("headroom_bits", headroom_bits(one.amax)[0] if looked else None),
+        **fields_of("forward", sample.forward[row]),
+        **fields_of("forward_headroom_bits", headroom_bits(sample.forward[[row]])[0]),
     )
-
-
-_Number = tuple[float | None, str | None]
-
-
-def _with_headroom(magnitude: Floats) -> tuple[_Number, _Number]:
-    """A magnitude [1] and its headroom in bits, each with its kind."""
-    return split_named(float(magnitude[0])), split_named(float(headroom_bits(magnitude)[0]))

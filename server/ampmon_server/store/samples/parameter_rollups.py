@@ -6,9 +6,9 @@ place among all that the stream ever had. The list is stored with the cells, as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
@@ -93,9 +93,9 @@ class StreamSamples:
         asked = {**self.source.bound, "first": first, "stop": min(last, INTEGER_MAX) + 1}
         found = fetch(self.connection, reading(gradient_blocks, self.source.overlaid), asked)
         blocks = [(packing.PackedStack(data), attempt) for data, attempt in found]
-        listed = self._listed({attempt for _, attempt in blocks})
+        held = packed_headers(self.connection, self.source, {attempt for _, attempt in blocks})
         parts = [
-            self._cells([stack for stack, _ in alike], listed[attempt])
+            self._cells([stack for stack, _ in alike], *held[attempt])
             for (attempt, _), alike in groupby(blocks, key=_header_of)
         ]
         if not parts:
@@ -109,9 +109,11 @@ class StreamSamples:
         order = order[np.argsort(steps[order], kind="stable")]
         return joined(parts)[_spanned(order)]
 
-    def _cells(self, stacks: Sequence[packing.PackedStack], listed: _Listed) -> Cells:
-        """The samples of stacks of the same parameters."""
-        into = listed.places[stacks[0].parameters]
+    def _cells(
+        self, stacks: Sequence[packing.PackedStack], declared: bytes, sample: int | None
+    ) -> Cells:
+        """The samples of stacks of the same parameters, which a header ``declared``."""
+        into = _places(self.names, declared)[stacks[0].parameters]
         if (into < 0).any():
             raise Damaged(f"the names of stream {self.source.number}'s parameters are missing")
         if self.part is not None:
@@ -121,32 +123,18 @@ class StreamSamples:
             np.concatenate([stack.steps for stack in stacks]),
             np.concatenate([stack.times for stack in stacks]),
             np.concatenate([stack.scales for stack in stacks]),
-            _columns(stacks, _spanned(kept), listed),
+            _columns(stacks, _spanned(kept), numel(declared), sample),
             _spanned(into[kept]),
             self._layout,
         )
 
-    def _listed(self, attempts: Collection[int]) -> Mapping[int, _Listed]:
-        """What the headers of some attempts list. Those of thousands of attempts are mostly alike."""
-        held = packed_headers(self.connection, self.source, attempts)
-        place = {name: index for index, name in enumerate(self.names)}
-        made = {}
-        for parameters, sample in set(held.values()):
-            places = [place.get(each.name, -1) for each in unpack_parameters(parameters)]
-            of = _Listed(np.array(places, np.int64), numel(parameters), sample)
-            made[parameters, sample] = of
-        return {attempt: made[header] for attempt, header in held.items()}
 
-
-class _Listed(NamedTuple):
-    """The p parameters in an attempt's header: the place of each among all names, -1 if it was never sampled.
-
-    ``numel`` [p] are their numbers of elements, of which ``sample`` are looked at in larger ones, or None for all.
-    """
-
-    places: Ints
-    numel: Ints
-    sample: int | None
+@lru_cache(maxsize=32)
+def _places(names: tuple[str, ...], declared: bytes) -> Ints:
+    """The place of each parameter in a header among all names, -1 if it was never sampled."""
+    place = {name: index for index, name in enumerate(names)}
+    found = [place.get(each.name, -1) for each in unpack_parameters(declared)]
+    return np.array(found, np.int64)
 
 
 def _header_of(block: tuple[packing.PackedStack, int]) -> tuple[int, bytes]:
@@ -163,18 +151,17 @@ def _spanned(indices: Ints) -> Ints | slice:
 
 
 def _columns(
-    stacks: Sequence[packing.PackedStack], kept: Ints | slice, listed: _Listed
+    stacks: Sequence[packing.PackedStack], kept: Ints | slice, sizes: Ints, sample: int | None
 ) -> ColumnOf:
-    """The columns of the parameters ``kept``, by index in each stack."""
+    """The columns of the parameters ``kept``, by index in each stack. ``sizes`` are those of the header's."""
 
     @cache
     def column(name: str) -> Any:
         if name == "elements":
-            numel = listed.numel[stacks[0].parameters[kept]]
-            return elements_of(column("looked"), numel, listed.sample)
+            return elements_of(column("looked"), sizes[stacks[0].parameters[kept]], sample)
         # Sample by sample, as cells are: turning a block around is cheaper than all of them.
         values = np.concatenate([np.ascontiguousarray(each.column(name, kept)) for each in stacks])
-        if name == "sum_squares" and listed.sample is not None:
+        if name == "sum_squares" and sample is not None:
             with np.errstate(invalid="ignore", over="ignore"):  # squares may be infinite or NaN
                 return values * sampling_weight(column("looked"), column("elements"))
         return values

@@ -16,7 +16,7 @@ from ampmon.numerics.sampling_error import Floats, Ints, elements_of
 from ampmon_server.model.names import matching_indices
 from ampmon_server.model.parameter_statistics import STATISTICS
 from ampmon_server.model.series import Flags, ParameterSample
-from ampmon_server.store.engine.numbers import split_named
+from ampmon_server.store.engine.numbers import fields_of, split_named
 from ampmon_server.store.samples.samples import Shard
 
 
@@ -288,9 +288,7 @@ def _row(
         for word, values in (("", every.shares), ("_error", every.errors))
         for name, value in zip(SMALL_CLASSES, values[place].tolist(), strict=True)
     }
-    amax, amax_kind = split_named(float(one.amax[0]))
-    bits, bits_kind = split_named(float(histogram.headroom_bits(one.amax)[0]))
-    finite_norm, norm_kind = split_named(norm)
+    bits = histogram.headroom_bits(one.amax)[0] if looked else None
     return ParameterRow(
         name=parameter.name,
         shape=parameter.shape,
@@ -301,12 +299,9 @@ def _row(
         **estimates,
         on_grid=int(one.on_grid[0]) >= ON_GRID_SHARE * looked,
         on_grid_fraction=int(one.on_grid[0]) / looked if looked else None,
-        amax=amax,
-        amax_kind=amax_kind,
-        headroom_bits=bits if looked else None,
-        headroom_bits_kind=bits_kind if looked else None,
-        norm=finite_norm,
-        norm_kind=norm_kind,
+        **fields_of("amax", one.amax[0]),
+        **fields_of("headroom_bits", bits),
+        **fields_of("norm", norm),
         statistics={name: split_named(value)[0] for name, value in more.items()},
         statistics_kinds={
             name: split_named(value)[1] for name, value in more.items() if np.isinf(value)

@@ -167,19 +167,10 @@ def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard
     """The shards of the newest sample at or before ``step``, lowest rank first. Raises NotFound if there is none."""
     sources = scaler.sampled
     last = min(step, max((source.last_step or 0 for source in sources), default=0))
-    for window in _WINDOWS if sources else ():
-        found = [
-            _samples(connection, source, max(last - window, 0), last + 1) for source in sources
-        ]
-        counts = _shards(connection, scaler, found[0][1])
-        newest = _newest_common([samples["step"] for samples, _ in found], counts)
-        if newest is None:
-            continue
-        common, wanted = newest
-        return [
-            _shard(connection, source, common, attempts[samples["step"] == common])
-            for source, (samples, attempts) in zip(sources[:wanted], found[:wanted], strict=True)
-        ]
+    for window in _WINDOWS:
+        steps = read_series(connection, scaler, start=max(last - window, 0), stop=last + 1).step
+        if len(steps):
+            return _shards_at(connection, scaler, int(steps[-1]))
     if step < scaler.samples_from:
         raise NotFound(
             f"Samples before step {scaler.samples_from} were pruned: figures show their aggregates."
@@ -187,18 +178,14 @@ def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard
     raise NotFound(f"No gradient was sampled at or before step {step}.")
 
 
-def _newest_common(steps: Sequence[Samples], counts: Ints) -> tuple[int, int] | None:
-    """The newest step that has all of its shards, and how many. ``counts``: how many each of the first steps needs."""
-    found = []
-    for wanted in np.unique(counts).tolist():
-        mine = steps[0][counts == wanted].tolist()
-        common = set(mine).intersection(*(each.tolist() for each in steps[1:wanted]))
-        found += [(step, wanted) for step in common]
-    return max(found, default=None)
+def _shards_at(connection: Connection, scaler: Scaler, step: int) -> list[Shard]:
+    of = [_samples(connection, source, step, step + 1)[1] for source in scaler.sampled]
+    (wanted,) = _shards(connection, scaler, of[0]).tolist()
+    found = zip(scaler.sampled[:wanted], of, strict=False)
+    return [_shard(connection, source, step, int(attempt)) for source, (attempt,) in found]
 
 
-def _shard(connection: Connection, source: StreamSource, step: int, attempts: Samples) -> Shard:
-    attempt = int(attempts[-1])
+def _shard(connection: Connection, source: StreamSource, step: int, attempt: int) -> Shard:
     sample = newest_of(connection, gradient_blocks, source, attempt, (step, step + 1))
     if sample is None:
         raise NotFound(f"The sample at step {step} is no longer stored.")

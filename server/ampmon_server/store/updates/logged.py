@@ -14,7 +14,7 @@ from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.scalars import Rows, not_finite
 from ampmon_server.model.series import Ints, UserSteps
 from ampmon_server.store.engine.errors import NotFound
-from ampmon_server.store.engine.numbers import INTEGER_MAX, split_named
+from ampmon_server.store.engine.numbers import INTEGER_MAX, fields_of, split_named
 from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import WHOLE, Stretch, WindowedSeries
 from ampmon_server.store.streams.scalers import Scaler, StreamSource, sources
@@ -83,7 +83,6 @@ def names(connection: Connection, run_id: UUID, *, stream: int | None = None) ->
 
 def _name(source: StreamSource, name: str, cells: Cells) -> Name:
     cell = cells[0]
-    value, kind = split_named(float(cell["value_last"]))
     lost = int(not_finite(cells)[0])
     known = lost < int(cell["n"])
     return Name(
@@ -97,8 +96,7 @@ def _name(source: StreamSource, name: str, cells: Cells) -> Name:
         greatest=float(cell["value_max"]) if known else None,
         step=int(cell["last"]),
         time=int(cell["time_last"]),
-        value=value,
-        value_kind=kind,
+        **fields_of("value", cell["value_last"]),
         user_steps=int(cell["user"]),
     )
 
