@@ -249,3 +249,21 @@ def test_the_command_writes_all_or_nothing(
     assert main([*asked[:4], "-o", str(pipe), "--force"]) == 2
     assert pipe.is_fifo()
     assert "--force" not in capfd.readouterr().err
+
+
+def test_an_export_of_a_running_run_leaves_no_sample_out(tmp_path: Path) -> None:
+    """Samples that ingest packs together while an export reads them are all exported, each once."""
+    store, trainer = Store.open(Settings(data_directory=tmp_path)), Trainer()
+
+    def send(count: int) -> None:
+        store.ingest(trainer.batch(trainer.updates(count, sampled=range(count))))
+
+    send(8)
+    send(4)
+    exported = store.samples(trainer.run_id)
+    found = [next(exported).sample.step]
+    for count in (4, 8, 32):
+        send(count)
+    found += [each.sample.step for each in exported]
+    store.close()
+    assert found == list(range(56))

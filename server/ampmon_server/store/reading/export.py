@@ -60,31 +60,39 @@ def _of_source(
     database: Engine, name: str, source: StreamSource
 ) -> Iterator[tuple[int, list[ExportedSample]]]:
     """Yield a rank's blocks of samples, each with its first step, in order of that."""
-    after = (-1, -1)
+    after, last = (-1, -1), -1
     known: dict[int, Sequence[wire.Parameter]] = {}
     while True:
         # One block at a time: with 5000 parameters, it takes 100 MB.
         with engine.reading(database) as connection:
-            row = _block(connection, source, after)
+            row = _block(connection, source, after, last)
             if row is None:
                 return
             kept = current_samples(connection, source, (row.data, row.bins), row.attempt)
             if row.attempt not in known:
                 header = packed_headers(connection, source, [row.attempt])[row.attempt]
                 known[row.attempt] = unpack_parameters(header[0])
+        new = [sample for sample in kept if row.attempt != after[1] or sample.step > last]
         of = name, source.rank, row.attempt
-        yield row.first_step, [ExportedSample(*of, sample, known[row.attempt]) for sample in kept]
-        after = (row.first_step, row.attempt)
+        yield row.first_step, [ExportedSample(*of, sample, known[row.attempt]) for sample in new]
+        after, last = (row.first_step, row.attempt), row.last_step
 
 
-def _block(connection: Connection, source: StreamSource, after: tuple[int, int]) -> Row[Any] | None:
+def _block(
+    connection: Connection, source: StreamSource, after: tuple[int, int], last: int
+) -> Row[Any] | None:
+    """The block with the samples that follow those of the block ``after``, which had steps up to ``last``."""
     table = gradient_blocks.c
-    key = (table.first_step, table.attempt)
-    statement: Select[Any] = (
-        select(*key, table.data, table.bins)
-        .where(table.run_id == source.run_id, table.stream == source.number)
-        .where(tuple_(*key) > tuple_(*after))
-        .order_by(*key)
-        .limit(1)
-    )
-    return connection.execute(statement).first()
+    key, mine = (table.first_step, table.attempt), table.run_id == source.run_id
+    mine &= table.stream == source.number
+    # Ingest may have packed it together with its neighbours meanwhile.
+    same = select(*key, table.last_step).where(mine, table.attempt == after[1])
+    before = same.where(table.first_step <= after[0]).order_by(table.first_step.desc()).limit(1)
+    found = connection.execute(before).first()
+    if found is not None and found.last_step > last:
+        which = tuple_(*key) == tuple_(*found[:2])
+    else:
+        which = tuple_(*key) > tuple_(*after)
+    columns = *key, table.last_step, table.data, table.bins
+    blocks: Select[Any] = select(*columns).where(mine, which)
+    return connection.execute(blocks.order_by(*key).limit(1)).first()
