@@ -197,14 +197,14 @@ def due(connection: Connection, keep: Keep) -> list[PruneTask]:
     """Return deleted runs with data left, then the old runs, oldest first."""
     rows_before, samples_before = keep.before(engine.now_us())
     table = runs.c
-    old = select(table.run_id, table.name, table.silent_after, table.update_us).where(
-        table.deleted == 0, run_state.heard_before(max(rows_before, samples_before))
-    )
+    columns = table.run_id, table.name, table.silent_after, table.update_us
+    every = select(*columns).where(table.deleted == 0).order_by(table.silent_after)
     found = [PruneTask(UUID(bytes=run_id), "", deleted=True) for run_id in deleted(connection)]
-    for run in connection.execute(old.order_by(table.silent_after)):
+    for run in connection.execute(every):
         heard = run_state.heard(run)
         rows, samples = heard < rows_before, heard < samples_before
-        found.append(PruneTask(UUID(bytes=run.run_id), run.name, rows, samples, heard=heard))
+        if rows or samples:
+            found.append(PruneTask(UUID(bytes=run.run_id), run.name, rows, samples, heard=heard))
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Column, ColumnElement, Connection, Row, bindparam, func, or_, select, update
+from sqlalchemy import Column, Connection, Row, bindparam, func, select, update
 
 from ampmon import wire
 from ampmon_server.model.aggregates.updates import Counts
@@ -117,15 +117,6 @@ def heard(row: Any) -> int:
     # Not from `changed`, which edits and alerts move too.
     at: int = row.silent_after - _silence_us(row.update_us)
     return at
-
-
-def heard_before(us: int) -> ColumnElement[bool]:
-    """The condition that no new data of a run was stored at this time or later: `heard` in SQL."""
-    table = runs.c
-    return or_(
-        table.silent_after - SILENT_AFTER_US < us,
-        table.silent_after - SILENT_AFTER_UPDATES * table.update_us < us,
-    )
 
 
 def _silence_us(update_us: float) -> int:

@@ -53,11 +53,6 @@ def schema(connection: Connection) -> Schema:
         ours = set(metadata.tables) & set(inspect(connection).get_table_names())
         return Schema("unversioned" if ours else "empty", None)
     (revision,) = heads
-    return noted(revision)
-
-
-def noted(revision: str) -> Schema:
-    """Determine the age of a schema from the revision that its database states."""
     scripts = _scripts(VERSIONS)
     if revision == scripts.get_current_head():
         return Schema("current", revision)
