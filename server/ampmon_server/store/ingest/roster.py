@@ -17,7 +17,6 @@ from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.schema.tables import headers, streams
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import (
-    COLUMNS,
     Header,
     Scaler,
     StreamSource,
@@ -31,22 +30,14 @@ from ampmon_server.store.streams.state import RunState
 STREAMS_MAX = 16_384
 """The most streams of a run, on all ranks. A list of runs shows all of them."""
 
-_STREAMS = select(*COLUMNS).where(streams.c.run_id == bindparam("of")).order_by(streams.c.stream)
+_STREAMS = select(streams).where(streams.c.run_id == bindparam("of")).order_by(streams.c.stream)
 _CHANGING = ("layout", "updates", "sampled", "first_step", "last_step")
 _SAVING = (
     update(streams).where(of_stream(streams)).values({name: bindparam(name) for name in _CHANGING})
 )
 
 
-_HEADERS = select(
-    headers.c.stream,
-    headers.c.parameter_count,
-    headers.c.parameters,
-    headers.c.modules,
-    headers.c.sample,
-    headers.c.settings,
-    headers.c.layout,
-).where(
+_HEADERS = select(headers.c.stream, *(headers.c[each.name] for each in fields(Header))).where(
     headers.c.run_id == bindparam("of"),
     headers.c.attempt == bindparam("attempt"),
     headers.c.stream.in_(bindparam("numbers", expanding=True)),

@@ -73,22 +73,6 @@ def newest_header(*columns: ColumnElement[Any]) -> Select[Any]:
     return newest.limit(1)
 
 
-COLUMNS = (
-    streams.c.run_id,
-    streams.c.stream,
-    streams.c.rank,
-    streams.c.scaler,
-    streams.c.layout,
-    streams.c.updates,
-    streams.c.sampled,
-    streams.c.first_step,
-    streams.c.last_step,
-    streams.c.rows_from,
-    streams.c.samples_from,
-)
-"""The columns read of a stream: the first fields of `StreamSource`, in their order."""
-
-
 @dataclass(frozen=True)
 class Header:
     """The stored part of a header: parameter count, both lists (packed), sample size, settings as JSON, and layout."""
@@ -119,8 +103,9 @@ NO_HEADER = Header(0, pack(()), None, None, "{}", "replicated")
 
 @dataclass(slots=True)
 class StreamSource:
-    """A stream. ``overlaid``: it has several attempts, so rows may be superseded.
+    """A stream. The first fields are the columns of `tables.streams`, in their order.
 
+    ``overlaid``: it has several attempts, so rows may be superseded.
     ``layout`` is "sharded" if it was so in any attempt. Rows before step ``rows_from`` and samples before
     ``samples_from`` are held only as rolled-up cells. Rows after step ``counts_to`` are left out, because the run went
     back and has not come that far again. Ingest sets ``header``, that of the attempt.
@@ -249,7 +234,7 @@ _Which = Literal["all", "one", "scalers", "first", "alike"]
 
 @lru_cache
 def _finding(which: _Which) -> Select[Any]:
-    """Select whether a run is disabled, and of its streams `COLUMNS`, the number of attempts, and whether it is exact.
+    """Select whether a run is disabled, and of its streams all columns, how many attempts, and whether it is exact.
 
     These are ``all`` streams, the ``one`` with a ``number``, or those of all ``scalers``, of the ``first`` one or of
     that stream's. Without any, there is one row with nulls for its columns.
@@ -266,7 +251,7 @@ def _finding(which: _Which) -> Select[Any]:
             chosen = chosen.where(scaler.stream == bindparam("number"))
         of &= table.scaler == chosen.order_by(scaler.stream).limit(1).scalar_subquery()
     statement = (
-        select(run.disabled, *COLUMNS)
+        select(run.disabled, *table)
         .outerjoin_from(runs, streams, of)
         .where(run.run_id == bindparam("of"), run.deleted == 0)
         .order_by(table.rank, table.stream)
@@ -276,7 +261,7 @@ def _finding(which: _Which) -> Select[Any]:
     described = func.count(headers.c.attempt), func.min(headers.c.exact)
     # An inner join in an outer one would read all runs.
     statement = statement.outerjoin(headers, _ITS_HEADERS).add_columns(*described)
-    return statement.group_by(run.disabled, *COLUMNS)
+    return statement.group_by(run.disabled, *table)
 
 
 def _found(
