@@ -17,7 +17,6 @@ from ampmon_server.queries.whatif_reader import simulator_of
 from ampmon_server.store import NotFound, Store
 from ampmon_server.store.pages.recent import LIFE_S, MOST, Recent
 from ampmon_server.store.samples import parameter_rollups, samples
-from ampmon_server.store.streams import state
 from ampmon_server.store.updates import updates
 from batches import Trainer
 from waiting import DEADLINE_S, wait_for
@@ -87,7 +86,7 @@ def test_threads_that_wait_for_a_series_hold_no_connection(
     """While one of five threads reads a series, the others leave all connections to other requests."""
     trainer = Trainer()
     store.ingest(trainer.batch(trainer.updates(4)))
-    held, window = state.held, updates.window
+    held, window = Store.held, updates.window
     asked, begun, go = [], threading.Event(), threading.Event()
 
     def noted(*of: Any) -> Any:
@@ -99,7 +98,7 @@ def test_threads_that_wait_for_a_series_hold_no_connection(
         go.wait(DEADLINE_S)
         return window(*of)
 
-    monkeypatch.setattr(state, "held", noted)
+    monkeypatch.setattr(Store, "held", noted)
     monkeypatch.setattr(updates, "window", slow)
     connections: Any = store._engine.pool
     with ThreadPoolExecutor(5) as pool:

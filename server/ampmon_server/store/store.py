@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 from uuid import UUID
@@ -148,6 +147,45 @@ def _steps(
     return (0, 0) if found is None else updates.steps(connection, scaler, found[0])
 
 
+class _AskedSeries(NamedTuple):
+    run_id: UUID
+    stream: int | None
+    start: int
+    stop: int
+    by: Axis
+    columns: int
+    rank: int | None
+
+
+def _updates(connection: Connection, asked: _AskedSeries) -> ScalerSeries:
+    """The updates of a range, and of a rank its samples too."""
+    run_id, stream, start, stop, by, columns, rank = asked
+    scaler = scalers.find(connection, run_id, stream)
+    found = logged.stretch_of(connection, scaler, start=start, stop=stop, by=by, columns=columns)
+    if found is None:
+        return ScalerSeries(empty(), gradients.empty(), scaler)
+    stretch, user = found
+    if rank is None:
+        cells, sampled = updates.window(connection, scaler, stretch, columns), gradients.empty()
+        stretch = updates.narrowed(scaler, stretch, cells)
+    else:
+        cells, sampled = ranks.window(connection, scaler, rank, stretch)
+    for each in (cells, sampled):
+        each.flags.writeable = False
+    resumes = events.resumes(connection, scaler)
+    return ScalerSeries(cells, sampled, scaler, user, resumes, stretch)
+
+
+def _sampled(connection: Connection, asked: _AskedSeries, found: ScalerSeries) -> ScalerSeries:
+    """A range with its samples, whose updates were found before."""
+    # Anew, because cells and rows must be of one snapshot.
+    scaler = scalers.find(connection, asked.run_id, asked.stream)
+    # Charts draw samples in columns of four pixels.
+    cells = samples.window(connection, scaler, found.stretch or WHOLE, asked.columns // 4)
+    cells.flags.writeable = False
+    return replace(found, gradients=cells)
+
+
 class Store(AccessCalls, AlertCalls, Forwarding, PruneCalls):
     """A database with the current schema. Reads may come from any thread, writes from one thread at a time.
 
@@ -242,6 +280,8 @@ class Store(AccessCalls, AlertCalls, Forwarding, PruneCalls):
     activations = reads(activations)
     parameters = reads(sampled_parameters)
     modules = reads(sampled_modules)
+    _updates = reads(_updates)
+    _sampled = reads(_sampled)
 
     def run(self, run_id: UUID) -> tuple[Summary, Identity]:
         """Return the summary and identity of a run. Raises NotFound."""
@@ -280,17 +320,11 @@ class Store(AccessCalls, AlertCalls, Forwarding, PruneCalls):
         version, share the same read-only arrays. Raises NotFound.
         """
         asked = _AskedSeries(run_id, stream, start, stop, by, columns, rank)
-
-        def read() -> ScalerSeries:
-            with engine.reading(self._engine) as connection:
-                return self._series(connection, *key)
-
-        with engine.reading(self._engine) as connection:
-            key = state.held(connection, run_id), asked, sampled and rank is None
-            if not self._recent.is_reading(key):
-                return self._recent.get(key, lambda: self._series(connection, *key))
-        # Wait for the other thread without a connection: ingest needs one too, and there are few.
-        return self._recent.get(key, read)
+        key = self.held(run_id), asked
+        found = self._recent.get(key, lambda: self._updates(asked))
+        if not sampled or rank is not None or found.stretch is None:
+            return found
+        return self._recent.get((*key, "sampled"), lambda: self._sampled(asked, found))
 
     def parameter_series(
         self,
@@ -309,47 +343,3 @@ class Store(AccessCalls, AlertCalls, Forwarding, PruneCalls):
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
             return parameter_rollups.read(connection, scaler, stream, stretch, columns, part_of)
-
-    def _series(
-        self, connection: Connection, version: object, asked: _AskedSeries, sampled: bool
-    ) -> ScalerSeries:
-        if not sampled:
-            return _updates(connection, asked)
-        key, read = (version, asked, False), partial(_updates, connection, asked)
-        # Read once more rather than wait with a connection in hand: ingest needs one too.
-        found = read() if self._recent.is_reading(key) else self._recent.get(key, read)
-        if found.stretch is None:
-            return found
-        # Charts draw samples in columns of four pixels.
-        cells = samples.window(connection, found.scaler, found.stretch, asked.columns // 4)
-        cells.flags.writeable = False
-        return replace(found, gradients=cells)
-
-
-class _AskedSeries(NamedTuple):
-    run_id: UUID
-    stream: int | None
-    start: int
-    stop: int
-    by: Axis
-    columns: int
-    rank: int | None
-
-
-def _updates(connection: Connection, asked: _AskedSeries) -> ScalerSeries:
-    """The updates of a range, and of a rank its samples too."""
-    run_id, stream, start, stop, by, columns, rank = asked
-    scaler = scalers.find(connection, run_id, stream)
-    found = logged.stretch_of(connection, scaler, start=start, stop=stop, by=by, columns=columns)
-    if found is None:
-        return ScalerSeries(empty(), gradients.empty(), scaler)
-    stretch, user = found
-    if rank is None:
-        cells, sampled = updates.window(connection, scaler, stretch, columns), gradients.empty()
-        stretch = updates.narrowed(scaler, stretch, cells)
-    else:
-        cells, sampled = ranks.window(connection, scaler, rank, stretch)
-    for each in (cells, sampled):
-        each.flags.writeable = False
-    resumes = events.resumes(connection, scaler)
-    return ScalerSeries(cells, sampled, scaler, user, resumes, stretch)

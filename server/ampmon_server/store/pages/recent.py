@@ -40,12 +40,6 @@ class Recent(Generic[T]):
         self._lock = threading.Lock()
         self._places: OrderedDict[Hashable, _Place[T]] = OrderedDict()
 
-    def is_reading(self, key: Hashable) -> bool:
-        """Whether another thread is reading for an equal key, so that `get` would wait for it."""
-        with self._lock:
-            place = self._places.get(key)
-        return place is not None and place.lock.locked()
-
     def get(self, key: Hashable, read: Callable[[], T]) -> T:
         """Return the cached result for an equal key, else call ``read`` and cache its result.
 
