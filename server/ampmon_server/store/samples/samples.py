@@ -36,7 +36,6 @@ from ampmon_server.store.pages.pyramid import Pyramid
 from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.samples import totals
-from ampmon_server.store.samples.totals import Samples
 from ampmon_server.store.schema.tables import gradient_blocks, gradient_rollups, gradient_totals
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import (
@@ -141,15 +140,7 @@ def _shards(connection: Connection, scaler: Scaler, attempts: Ints) -> Ints:
 def _series(
     connection: Connection, source: StreamSource, start: int, stop: int
 ) -> tuple[GradientSeries, Ints]:
-    """The samples of a stream, and the attempt of each."""
-    samples, attempts = _samples(connection, source, start, stop)
-    return totals.series(samples, exact=source.exact), attempts
-
-
-def _samples(
-    connection: Connection, source: StreamSource, start: int, stop: int
-) -> tuple[Samples, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """The rows of a stream in order of step, without superseded ones, and the attempt of each."""
+    """The samples of a stream in order of step, without superseded ones, and the attempt of each."""
     asked = {**source.bound, "first": start, "stop": stop}
     rows = fetch(connection, reading(gradient_totals, source.overlaid), asked)
     blocks = [totals.samples_from_bytes([data]) for data, _ in rows]
@@ -160,7 +151,7 @@ def _samples(
         order = keep[np.argsort(samples["step"][keep], kind="stable")]
         samples, attempts = picked(samples, order), attempts[order]
     within = (samples["step"] >= start) & (samples["step"] < stop)
-    return samples[within], attempts[within]
+    return totals.series(samples[within], exact=source.exact), attempts[within]
 
 
 def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard]:
@@ -179,7 +170,7 @@ def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard
 
 
 def _shards_at(connection: Connection, scaler: Scaler, step: int) -> list[Shard]:
-    of = [_samples(connection, source, step, step + 1)[1] for source in scaler.sampled]
+    of = [_series(connection, source, step, step + 1)[1] for source in scaler.sampled]
     (wanted,) = _shards(connection, scaler, of[0]).tolist()
     found = zip(scaler.sampled[:wanted], of, strict=False)
     return [_shard(connection, source, step, int(attempt)) for source, (attempt,) in found]
