@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,13 +29,13 @@ from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.samples import parameter_rollups, totals
 from ampmon_server.store.samples.gradients import SAMPLES_MAX
 from ampmon_server.store.samples.parameter_rollups import StreamSamples
-from ampmon_server.store.schema.tables import gradient_blocks
+from ampmon_server.store.schema.tables import BLOCK, gradient_blocks
 from batches import Trainer, activations, statistics
 from databases import provide
 
 
-BINNED = ("gradient_blocks", "module_blocks")
-TABLES = ("gradient_totals", *BINNED)
+PACKED = {"gradient_totals": ("data",), "gradient_blocks": BLOCK, "module_blocks": BLOCK}
+TABLES = tuple(PACKED)
 
 
 def record(trainer: Trainer, seed: int, parameters: int = 2) -> wire.Update:
@@ -48,7 +49,7 @@ def blocks(settings: Settings, table: str) -> list[tuple[int, int, int, tuple[by
     with database.connect() as connection:
         rows = connection.execute(
             text(
-                f"SELECT attempt, first_step, last_step, samples, data{', bins' * (table in BINNED)} "
+                f"SELECT attempt, first_step, last_step, samples, {', '.join(PACKED[table])} "
                 f"FROM {table} ORDER BY attempt, first_step"
             )
         ).all()
@@ -170,16 +171,20 @@ def test_damage_shows(place: float, bit: int, seed: int) -> None:
     """A block or totals with one flipped bit is rejected, or read unchanged if the bit carries nothing."""
     stack = Stack.of([Sample(step, step, 1.0, statistics(2, seed=seed)) for step in range(3)])
     rows = totals.total(stack, np.full(2, 80), None)
-    data, bins = packing.block_to_bytes(stack)
-    for whole, again in (
-        (data, lambda data: packing.block_to_bytes(packing.stack_from_bytes((data, bins)))[0]),
-        (bins, lambda bins: packing.block_to_bytes(packing.stack_from_bytes((data, bins)))[1]),
+    block = packing.block_to_bytes(stack)
+
+    def again(place: int, data: bytes) -> bytes:
+        read = packing.stack_from_bytes([*block[:place], data, *block[place + 1 :]])
+        return packing.block_to_bytes(read)[place]
+
+    for whole, again_ in (
+        *((each, partial(again, at)) for at, each in enumerate(block)),
         (totals.samples_to_bytes(rows), _totals_again),
     ):
         damaged = bytearray(whole)
         damaged[int(place * len(whole))] ^= 1 << bit
         try:
-            read = again(bytes(damaged))
+            read = again_(bytes(damaged))
         except Damaged:
             continue
         assert read == whole
@@ -191,11 +196,11 @@ def _totals_again(data: bytes) -> bytes:
 
 @pytest.mark.engines
 @pytest.mark.parametrize("fields", [("looked",), ("looked", "norm")])
-@pytest.mark.parametrize("before", [b"", packing.VERSION + b"\x94"])
+@pytest.mark.parametrize("before", [b"", packing.VERSION + b"\xff\xff\xff\x7f"])
 def test_damage_at_the_start_of_a_block_is_refused(
     store: Store, before: bytes, fields: tuple[str, ...]
 ) -> None:
-    """An empty block, or one with a wrong number of parts, is refused whatever is read of it."""
+    """An empty block, or one with a damaged frame, is refused whatever is read of it."""
     trainer = Trainer()
     store.ingest(trainer.batch([record(trainer, seed) for seed in range(3)]))
     with engine.writing(store._engine) as connection:
@@ -207,9 +212,9 @@ def test_damage_at_the_start_of_a_block_is_refused(
 
 
 def test_a_flipped_bit_in_the_middle_is_refused() -> None:
-    """A flipped bit behind a frame's header raises Damaged, in either column of a block."""
+    """A flipped bit behind a frame's header raises Damaged, in any column of a block."""
     block = packing.block_to_bytes(Stack.of([Sample(0, 0, 1.0, statistics(2))]))
-    for place in (0, 1):
+    for place in range(len(block)):
         damaged = [bytearray(each) for each in block]
         damaged[place][len(damaged[place]) // 2] ^= 16
         with pytest.raises(Damaged):

@@ -152,9 +152,9 @@ def test_what_is_packed_names_its_version() -> None:
     """Packed blocks and totals of another version are refused."""
     stack = Stack.of([Sample(0, 0, 1.0, statistics(2))])
     rows = totals.total(stack, np.full(2, 80), None)
-    block, bins = packing.block_to_bytes(stack)
+    block, *others = packing.block_to_bytes(stack)
     for data, read in (
-        (block, lambda data: packing.stack_from_bytes((data, bins))),
+        (block, lambda data: packing.stack_from_bytes([data, *others])),
         (totals.samples_to_bytes(rows), lambda data: totals.samples_from_bytes([data])),
     ):
         assert len(read(data)) == 1

@@ -35,6 +35,7 @@ from ampmon_server.store.pages.pages import PAGE_BITS, edge_of
 from ampmon_server.store.pages.pyramid import BITS, THIN
 from ampmon_server.store.samples import parameter_rollups
 from ampmon_server.store.schema.tables import (
+    BLOCK,
     gradient_blocks,
     gradient_totals,
     metadata,
@@ -230,7 +231,7 @@ def _size(connection: Connection, table: Table, of: ColumnElement[bool]) -> Prun
     def total(what: ColumnElement[int]) -> int:
         return int(connection.scalar(select(what).select_from(table).where(of)) or 0)
 
-    packed = [func.length(table.c[name]) for name in ("data", "bins") if name in table.c]
+    packed = [func.length(table.c[name]) for name in BLOCK if name in table.c]
     rows = {update_pages: update_pages.c.updates, scalar_pages: scalar_pages.c.logged}.get(table)
     return PruneSize(
         rows=0 if rows is None else total(func.sum(rows)),

@@ -2,9 +2,9 @@
 
 A block holds consecutive samples of the same parameters. Each column uses the narrowest numbers that hold its values.
 Values are ordered by parameter, bin and sample, and split into byte planes, so empty bins and high bytes compress to
-almost nothing. Histograms are apart from the other columns, of which the counts and what few charts read are compressed
-alone. So charts of many samples read and unpack little. The extra column `subnormal` counts subnormal and smaller
-elements, so that they need no histograms.
+almost nothing. The counts of a block are apart from what few charts read, and both from the histograms. So charts of
+many samples read little. The extra column `subnormal` counts subnormal and smaller elements, so that they need no
+histograms.
 """
 
 from __future__ import annotations
@@ -38,14 +38,11 @@ _SUBNORMAL = "subnormal"
 _PEAKS = "peaks"
 """The bin of each parameter that is packed as zeros. It compresses worst, and follows from the other counts."""
 
-_PART_OF = {"amax": 1, "sum_squares": 2}
-"""The parts of a block with these columns. Part 0 has the counts."""
-
 VERSION = b"\x06"
 """The first byte of every packed block."""
 
-Block: TypeAlias = tuple[bytes, bytes]
-"""A packed block: its columns without bins, and those with bins."""
+Block: TypeAlias = tuple[bytes, bytes, bytes]
+"""A packed block: its counts, its other columns without bins, and those with bins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +62,7 @@ class _Column(NamedTuple):
 
 
 class _Head(msgspec.Struct, array_like=True):
-    """The first part of a block."""
+    """The samples of a block, and its counts."""
 
     steps: bytes
     times: bytes
@@ -74,7 +71,6 @@ class _Head(msgspec.Struct, array_like=True):
     columns: dict[str, _Column]
 
 
-_parts_decoder = msgspec.msgpack.Decoder(tuple[bytes, bytes, bytes])
 _head_decoder = msgspec.msgpack.Decoder(_Head)
 _part_decoder = msgspec.msgpack.Decoder(dict[str, _Column])
 
@@ -201,8 +197,7 @@ def block_to_bytes(stack: Stack) -> Block:
         parameters=stack.parameters.astype("<i4").tobytes(),
         columns=counts,
     )
-    parts = map(_encoded, (head, {"amax": columns.pop("amax")}, columns))
-    return VERSION + msgspec.msgpack.encode(tuple(parts)), _encoded(bins)
+    return VERSION + _encoded(head), _encoded(columns), _encoded(bins)
 
 
 def _encoded(part: object) -> bytes:
@@ -248,29 +243,29 @@ def _narrowed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 class PackedStack:
-    """The samples of a block's ``data``. A column is unpacked only when it is requested. Raises Damaged."""
+    """The samples of a block, or of its counts and ``others``. A column is unpacked when requested. Raises Damaged."""
 
-    def __init__(self, data: bytes) -> None:
-        self._parts = _decoded(_parts_decoder, unversioned(data, VERSION))
-        head = _decoded(_head_decoder, decompress(self._parts[0]))
+    def __init__(self, counts: bytes, *others: bytes) -> None:
+        head = _decoded(_head_decoder, unversioned(counts, VERSION))
         self.steps = np.frombuffer(head.steps, "<i8")
         self.times = np.frombuffer(head.times, "<i8")
         self.scales = np.frombuffer(head.scales, "<f8")
         self.parameters = np.frombuffer(head.parameters, "<i4")
-        self._counts = head.columns
+        self._columns = head.columns
+        for each in others:
+            columns: dict[str, _Column] = _decoded(_part_decoder, each)
+            self._columns |= columns
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def column(self, name: str, kept: Ints | slice) -> npt.NDArray[Any]:
         """A statistic without bins, or `subnormal`, as int64 or float64 [m, kept], of the parameters ``kept``."""
-        columns = self._part(_PART_OF[name]) if name in _PART_OF else self._counts
-        return self._unpacked(columns[name], kept=kept)
+        return self._unpacked(self._columns[name], kept=kept)
 
-    def whole(self, bins: bytes) -> Stack:
-        """Unpack all columns, given those with bins."""
-        binned: dict[str, _Column] = _decoded(_part_decoder, decompress(bins))
-        held = self._counts | self._part(1) | self._part(2) | binned
+    def whole(self) -> Stack:
+        """Unpack all columns of a whole block."""
+        held = {**self._columns}
         del held[_SUBNORMAL]
         peaks = np.frombuffer(held.pop(_PEAKS).data, np.uint8)
         columns = dict(zip(_HEADS, (self.steps, self.times, self.scales), strict=True))
@@ -279,9 +274,6 @@ class PackedStack:
         if len(peaks):
             columns["histogram"][:, np.arange(len(peaks)), peaks] += _rest(columns)
         return Stack(self.parameters, columns)
-
-    def _part(self, number: int) -> dict[str, _Column]:
-        return _decoded(_part_decoder, decompress(self._parts[number]))
 
     def _unpacked(
         self, column: _Column, bins: tuple[int, ...] = (), kept: Ints | slice = slice(None)
@@ -309,11 +301,11 @@ def _integers(planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
 
 def stack_from_bytes(block: Sequence[bytes]) -> Stack:
     """Unpack a block into a stack. Raises Damaged."""
-    return PackedStack(block[0]).whole(block[1])
+    return PackedStack(*block).whole()
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
     try:
-        return decoder.decode(data)
+        return decoder.decode(decompress(data))
     except msgspec.DecodeError as error:
         raise Damaged(f"packed data is not a block: {error}") from error

@@ -13,7 +13,7 @@ from ampmon import wire
 from ampmon_server.store.engine import engine
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.samples.samples import current_samples
-from ampmon_server.store.schema.tables import gradient_blocks
+from ampmon_server.store.schema.tables import BLOCK, gradient_blocks
 from ampmon_server.store.streams.scalers import (
     StreamSource,
     packed_headers,
@@ -68,7 +68,9 @@ def _of_source(
             row = _block(connection, source, after, last)
             if row is None:
                 return
-            kept = current_samples(connection, source, (row.data, row.bins), row.attempt)
+            kept = current_samples(
+                connection, source, [getattr(row, name) for name in BLOCK], row.attempt
+            )
             if row.attempt not in known:
                 header = packed_headers(connection, source, [row.attempt])[row.attempt]
                 known[row.attempt] = unpack_parameters(header[0])
@@ -93,6 +95,6 @@ def _block(
         which = tuple_(*key) == tuple_(*found[:2])
     else:
         which = tuple_(*key) > tuple_(*after)
-    columns = *key, table.last_step, table.data, table.bins
+    columns = *key, table.last_step, *(table[name] for name in BLOCK)
     blocks: Select[Any] = select(*columns).where(mine, which)
     return connection.execute(blocks.order_by(*key).limit(1)).first()

@@ -28,7 +28,7 @@ from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.windows import FEW, Stretch, WindowedSeries
 from ampmon_server.store.samples.parameter_packing import ParameterPart, ParameterPyramid
 from ampmon_server.store.samples.samples import Change, next_step, reading
-from ampmon_server.store.schema.tables import gradient_blocks, headers, parameter_rollups
+from ampmon_server.store.schema.tables import BLOCK, gradient_blocks, headers, parameter_rollups
 from ampmon_server.store.streams.scalers import (
     Scaler,
     StreamSource,
@@ -91,8 +91,11 @@ class StreamSamples:
     def rows(self, first: int, last: int) -> Cells:
         """The samples from step ``first`` to ``last`` as one cell per sample, without superseded ones."""
         asked = {**self.source.bound, "first": first, "stop": min(last, INTEGER_MAX) + 1}
-        found = fetch(self.connection, reading(gradient_blocks, self.source.overlaid), asked)
-        blocks = [(packing.PackedStack(data), attempt) for data, attempt in found]
+        # The counts, and only if a field needs them, the magnitudes.
+        packed = BLOCK[: 1 + bool({"amax", "norm"} & {*(self.pyramid.dtype.names or ())})]
+        statement = reading(gradient_blocks, self.source.overlaid, *packed)
+        found = fetch(self.connection, statement, asked)
+        blocks = [(packing.PackedStack(*data), attempt) for attempt, *data in found]
         held = packed_headers(self.connection, self.source, {attempt for _, attempt in blocks})
         parts = [
             self._cells([stack for stack, _ in alike], *held[attempt])

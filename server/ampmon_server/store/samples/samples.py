@@ -36,7 +36,12 @@ from ampmon_server.store.pages.pyramid import Pyramid
 from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.samples import totals
-from ampmon_server.store.schema.tables import gradient_blocks, gradient_rollups, gradient_totals
+from ampmon_server.store.schema.tables import (
+    BLOCK,
+    gradient_blocks,
+    gradient_rollups,
+    gradient_totals,
+)
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import (
     Scaler,
@@ -55,16 +60,16 @@ GRADIENTS = Pyramid(gradient_rollups, LAYOUT, rows_per_cell=2)
 
 
 @lru_cache
-def reading(table: Table, overlaid: bool) -> Select[Any]:
+def reading(table: Table, overlaid: bool, *packed: str) -> Select[Any]:
     """Select the blocks that reach into ``first`` <= step < ``stop``, of the stream ``number`` of the run ``of``.
 
-    These four are bind parameters. Selects what blocks have without bins. In a stream that never resumed, no block
-    before the first of these is read. The statement is cached because building it takes longer than running it.
+    These four are bind parameters. Selects the attempt and the ``packed`` columns. In a stream that never resumed, no
+    block before the first of these is read. The statement is cached because building it takes longer than running it.
     """
     of, earlier = table.c, table.alias()
     first = bindparam("first", type_=BigInteger)
     statement = (
-        select(of.data, of.attempt)
+        select(of.attempt, *(of[name] for name in packed))
         .where(of_stream(table), of.first_step < bindparam("stop"), of.last_step >= first)
         .order_by(of.first_step, of.attempt)
     )
@@ -142,10 +147,10 @@ def _series(
 ) -> tuple[GradientSeries, Ints]:
     """The samples of a stream in order of step, without superseded ones, and the attempt of each."""
     asked = {**source.bound, "first": start, "stop": stop}
-    rows = fetch(connection, reading(gradient_totals, source.overlaid), asked)
-    blocks = [totals.samples_from_bytes([data]) for data, _ in rows]
+    rows = fetch(connection, reading(gradient_totals, source.overlaid, "data"), asked)
+    blocks = [totals.samples_from_bytes([data]) for _, data in rows]
     samples = joined(blocks or [totals.samples_from_bytes([])])
-    attempts = np.repeat([attempt for _, attempt in rows], [len(block) for block in blocks])
+    attempts = np.repeat([attempt for attempt, _ in rows], [len(block) for block in blocks])
     if source.overlaid:
         keep = np.flatnonzero(current(connection, source, samples["step"], attempts))
         order = keep[np.argsort(samples["step"][keep], kind="stable")]
@@ -189,7 +194,7 @@ def _last_before(table: Table) -> Select[Any]:
     """Select the newest block of an attempt that overlaps a range: its first step and its packed columns."""
     of = table.c
     return (
-        select(of.first_step, of.data, of.bins)
+        select(of.first_step, *(of[name] for name in BLOCK))
         .where(of_attempt(table))
         .where(of.first_step < bindparam("stop"), of.last_step >= bindparam("start"))
         .order_by(of.first_step.desc())

@@ -62,6 +62,10 @@ def of_run(name: str, *columns: Column[Any], large: bool = False) -> Table:
     return Table(name, metadata, run_id, *columns, sqlite_with_rowid=large)
 
 
+BLOCK = "data", "magnitudes", "bins"
+"""The packed columns of a block; see `store.pages.packing.Block`."""
+
+
 def of_samples(name: str, *packed: str, large: bool = False) -> Table:
     """Blocks of consecutive samples of an attempt, with these columns of ``packed`` bytes."""
     return of_run(
@@ -305,12 +309,12 @@ scalar_pages = of_run(
 )
 
 # Consecutive samples of an attempt. The sums over parameters, which figures read, are stored apart from the statistics
-# of each parameter, and of these the ones with bins from the others.
+# of each parameter. Of these, few charts read magnitudes, and fewer the histograms.
 gradient_totals = of_samples("gradient_totals", "data")
-gradient_blocks = of_samples("gradient_blocks", "data", "bins", large=True)
+gradient_blocks = of_samples("gradient_blocks", *BLOCK, large=True)
 
 # The same for activations, by module.
-module_blocks = of_samples("module_blocks", "data", "bins", large=True)
+module_blocks = of_samples("module_blocks", *BLOCK, large=True)
 
 # Cells of a scaler are stored under its lowest stream number, cells of parameters under each rank's own stream.
 rollups = rolled_up("rollups")
