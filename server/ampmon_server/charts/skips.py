@@ -95,8 +95,7 @@ def _caption(window: Window, per_bar: int) -> str:
     cell, where = window.all_updates[0], steps(*window.steps)
     gone = pruned(window.pruned_before)
     if not cell["skipped"]:
-        total = count(int(cell["n"]))
-        return f"No step skipped in {where}: {total} of {total} applied.{gone}"
+        return f"No step skipped in {where}.{gone}"
     bars = f" A bar counts up to {count(per_bar)} steps." if per_bar > 1 else ""
     of = _of(int(cell["skipped"]), int(cell["n"]))
-    return f"{where.capitalize()}: {of}.{bars}{gone}"
+    return f"{of} in {where}.{bars}{gone}"
