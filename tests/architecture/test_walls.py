@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,34 @@ def test_a_planted_violation_breaks_its_contract(
     pattern = rf"- +{module} -> {imported} \(l\.\d+\)" if imported else f"- {module}"
 
     assert [line for line in violations[contract] if re.fullmatch(pattern, line)]
+
+
+CHAIN_MAX = 16
+IMPORT = re.compile(r"^from ([\w.]+) import (\([^)]*\)|.*)$", re.MULTILINE)
+"""An import that a module makes as it is loaded: those for type checkers and in functions are indented."""
+
+
+def test_no_chain_of_imports_is_longer_than_sixteen_modules() -> None:
+    """From any module, no way along imports leads through more than 16 modules."""
+    texts = {
+        ".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): text
+        for root in (ROOT, ROOT / "server")
+        for package in root.glob("ampmon*")
+        for file in package.rglob("*.py")
+        for text in [file.read_text()]
+    }
+
+    @cache
+    def longest(module: str) -> tuple[str, ...]:
+        chains = [
+            longest(name if name in texts else base)
+            for base, names in IMPORT.findall(texts[module])
+            for name in (
+                f"{base}.{each}" for each in re.findall(r"(\w+)(?: as \w+)?,?", names.split("#")[0])
+            )
+            if base in texts and name != module
+        ]
+        return (module, *max(chains, key=len, default=()))
+
+    chain = max((longest(module) for module in texts), key=len)
+    assert 10 < len(chain) <= CHAIN_MAX, chain

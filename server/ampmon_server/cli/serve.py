@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ampmon import sender
-from ampmon.errors import ConfigurationError
+from ampmon.errors import AmpmonError, ConfigurationError
+from ampmon_server.cli import CANNOT
 from ampmon_server.cli.serve_settings import settings_of
-from ampmon_server.cli.workers import Workers
+from ampmon_server.cli.workers import Workers, end_when_replaced
 from ampmon_server.client.invitation import invitation
 from ampmon_server.http import logs
 from ampmon_server.http.address import address_written
@@ -77,11 +79,30 @@ def _supervise(
     with (
         closing(Store.open(settings)) as store,
         _reachable(Logins(store), settings, listener, open_browser=open_browser) as announce,
-        Workers(settings, listener, workers) as running,
+        Workers(_serve_as_worker, settings, listener, workers) as running,
     ):
         announce()
         with orphan_senders(settings.data_directory):
             running.keep()
+
+
+def _serve_as_worker(settings: Settings, listener: socket.socket, line: Any, folder: str) -> None:
+    """The main function of a worker. ``folder`` is its working directory: paths in the settings may be relative."""
+    os.chdir(folder)
+    logs.set_up(settings.log_format)
+    try:
+        service = Service(settings)
+    except AmpmonError as problem:
+        print(f"ampmon serve: {problem}", file=sys.stderr, flush=True)
+        sys.exit(CANNOT)
+    process = ServerProcess(create_app(settings, service), ready=lambda: line.send(True))
+    threading.Thread(
+        target=end_when_replaced, args=(process, line), name="ampmon-parent", daemon=True
+    ).start()
+    try:
+        process.run(sockets=[listener])
+    finally:
+        service.close()
 
 
 @contextmanager

@@ -8,23 +8,21 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
-from typing import Any
+from typing import Any, TypeAlias
 
-from ampmon.errors import AmpmonError
 from ampmon.system import interpreter
-from ampmon_server.cli import CANNOT
-from ampmon_server.http import logs
-from ampmon_server.http.app import create_app
 from ampmon_server.http.process import END_SECONDS, KEEP_ALIVE_SECONDS, ServerProcess, in_a_terminal
-from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
+
+
+Serve: TypeAlias = Callable[[Settings, socket.socket, Any, str], None]
+"""The main function of a worker: its settings, its listener, its end of the pipe, and its working directory."""
 
 
 KILL_SECONDS = END_SECONDS + 1
@@ -63,7 +61,10 @@ class _Worker:
 class Workers:
     """A context that runs ``count`` server processes. `keep` blocks until a signal asks to stop."""
 
-    def __init__(self, settings: Settings, listener: socket.socket, count: int) -> None:
+    def __init__(
+        self, serve: Serve, settings: Settings, listener: socket.socket, count: int
+    ) -> None:
+        self._serve = serve
         self._settings = settings
         self._listener = listener
         self._count = count
@@ -153,7 +154,7 @@ class Workers:
         line, other = _spawn.Pipe()
         with interpreter.at_root() as folder:
             work = (self._settings, self._listener, other, folder)
-            process = _spawn.Process(target=_serve, args=work, name="ampmon-worker")
+            process = _spawn.Process(target=self._serve, args=work, name="ampmon-worker")
             process.start()
         other.close()
         worker = self._running[process.sentinel] = _Worker(process, line)
@@ -166,26 +167,7 @@ def _end(process: SpawnProcess) -> None:
     process.join()
 
 
-def _serve(settings: Settings, listener: socket.socket, line: Any, folder: str) -> None:
-    """The main function of a worker. ``folder`` is its working directory: paths in the settings may be relative."""
-    os.chdir(folder)
-    logs.set_up(settings.log_format)
-    try:
-        service = Service(settings)
-    except AmpmonError as problem:
-        print(f"ampmon serve: {problem}", file=sys.stderr, flush=True)
-        sys.exit(CANNOT)
-    process = ServerProcess(create_app(settings, service), ready=lambda: line.send(True))
-    threading.Thread(
-        target=_end_when_replaced, args=(process, line), name="ampmon-parent", daemon=True
-    ).start()
-    try:
-        process.run(sockets=[listener])
-    finally:
-        service.close()
-
-
-def _end_when_replaced(process: ServerProcess, line: Any) -> None:
+def end_when_replaced(process: ServerProcess, line: Any) -> None:
     """Stop the worker when another has replaced it, or when the parent process has ended for any reason."""
     with suppress(EOFError, OSError):
         line.recv()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ampmon_server.analysis.flushed import Flushed
 from ampmon_server.analysis.policy.simulation import Recommended, Simulation
-from ampmon_server.analysis.whatif import Gradient
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import (
@@ -24,6 +22,10 @@ from ampmon_server.model.series import (
     UserSteps,
 )
 
+
+if TYPE_CHECKING:
+    from ampmon_server.analysis.flushed import Flushed
+    from ampmon_server.analysis.whatif import Gradient
 
 WIDTH_MAX = 1000
 """A chart has at most this many pixel columns, however wide the screen is."""
