@@ -206,6 +206,5 @@ def say_unscaled(stream: Stream, warn: Warn, loss: Any, why: str, call: Call | N
     wanted = {"device": f'"{first.device.type}"'}
     if "enabled" in call.arguments:
         wanted["enabled"] = "True"
-    fix = call.code(wanted, note)
-    reporter.say("fp16_without_scaler", scaler=why, call=fix)
+    reporter.say("fp16_without_scaler", scaler=why, call=call.code(wanted, note))
     return True

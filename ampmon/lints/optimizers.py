@@ -90,8 +90,6 @@ class Schedule:
 
 WAITING = 8
 """A loop may leave out a step with large gradients, but not this many in a row."""
-
-
 STEPPED = "has stepped without the scaler"
 
 

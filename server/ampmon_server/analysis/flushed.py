@@ -68,7 +68,9 @@ def flushed_in(samples: GradientSeries) -> Flushed | None:
         return None
     place = np.unique(level, return_inverse=True)[1]
     profile, errors = _profile(place, zeros, moved, _noise(fine, zeros, level, near))
-    rest = _tail(fine, level)
+    finest = np.flatnonzero(level == level.max())[-8:]
+    counts = fine.on_grid.histogram[finest].sum(0) / fine.on_grid.elements[finest].sum()
+    rest = _tail(counts, float(fine.on_grid.looked[finest].sum()))
     confirmed = profile[0] > Z_95 * errors[0]
     seen, error = profile[place[-1]], errors[place[-1]]
     share = float(zeros[place == place[-1]][-8:].mean())
@@ -78,9 +80,7 @@ def flushed_in(samples: GradientSeries) -> Flushed | None:
     high = max(seen, 0.0) + Z_95 * error + rest.high
     low, estimate, high = (min(each, share) for each in (low, estimate, high))
     structural, experiments = max(share - estimate, 0.0), int(moved.sum())
-    finest = level == level.max()
-    lost = fine.on_grid.histogram[finest, : LOWEST + level.max() - level[-1] + UNLIKE].sum()
-    small = float(lost / fine.on_grid.elements[finest].sum())
+    small = float(counts[: LOWEST + level.max() - level[-1] + UNLIKE].sum())
     return Flushed(estimate, low, high, structural, seen, error, experiments, small)
 
 
@@ -133,16 +133,13 @@ class _Tail(NamedTuple):
     high: float
 
 
-def _tail(samples: GradientSeries, level: Ints) -> _Tail:
-    """Extrapolate the share below what fp16 holds at the highest level, from the lowest numbers that it holds.
+def _tail(counts: Floats, looked: float) -> _Tail:
+    """Extrapolate the share below what fp16 holds from ``counts``, the shares by bin at the highest level.
 
     In grid steps of 2^-24, the numbers 1, 2 to 3, and 4 to 7 stand for magnitudes from 0.5 to 1.5, to 3.5 and to 7.5.
     The density of log magnitudes continues below: straight (high), with its curvature (estimate), or with twice its
     curvature (low). Except for low, it at most halves per octave, because gradients are dense around zero.
     """
-    of = samples.on_grid
-    here = np.flatnonzero(level == level.max())[-8:]
-    counts = of.histogram[here].sum(0) / of.elements[here].sum()
     mass = counts[LOWEST : LOWEST + 3]
     if (mass <= 0).any():
         return _Tail(0.0, 0.0, float(mass[0]))
@@ -161,11 +158,10 @@ def _tail(samples: GradientSeries, level: Ints) -> _Tail:
         return float(np.exp(np.minimum(logs, 0.0)).sum())
 
     # The densities have a sampling error themselves.
-    doubt = Z_95 / math.sqrt(max(float(mass.min()) * float(of.looked[here].sum()), 1.0))
-    held = float(counts.sum())
+    doubt = Z_95 / math.sqrt(max(float(mass.min()) * looked, 1.0))
     return _Tail(
         # Elements that are not zero cannot prove a share larger than their own.
-        low=min(below(2.0, math.inf, first + doubt) * max(1 - doubt, 0.0), held),
+        low=min(below(2.0, math.inf, first + doubt) * max(1 - doubt, 0.0), float(counts.sum())),
         estimate=below(1.0, math.log(2)),
         high=below(0.0, math.log(2)) * (1 + doubt),
     )

@@ -77,10 +77,7 @@ def _is_of_the_loader(cells: Cells, policy: ScalePolicy) -> bool:
 
 
 def _tries(cells: Cells, hysteresis: int) -> int:
-    """How many skips took back a growth: of each streak, as many as the growths since the streak before need.
-
-    A scaler with a ``hysteresis`` lets that many updates overflow before it takes a growth back.
-    """
+    """How many skips took back growths: of each streak, at most ``hysteresis`` for each growth since the one before."""
     grown = cells["first"][cells["moves"][:, GROW] > 0]
     falls = streaks(cells)
     growths = np.diff(np.searchsorted(grown, [each.first for each in falls]), prepend=0)

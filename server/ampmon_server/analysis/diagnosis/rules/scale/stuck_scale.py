@@ -26,7 +26,6 @@ FIX = (
     'scaler = ampmon.GradScaler()\nscaler.load_state_dict(checkpoint["scaler"])\n'
     "scaler.update()  # without new_scale"
 )
-
 PAST = (
     "torch grows the scale when its growth tracker, which counts steps without a skip, reaches growth_interval. Here "
     "the tracker was already past it when set_growth_interval() shortened it: now only a skip, which resets the "
