@@ -196,7 +196,7 @@ class Loop:
         self.scaler.update(2.0**8)
 
     def another_rule(self) -> None:
-        self.scaler.set_growth_interval(self.scaler.get_growth_interval() % 90 + 10)
+        self.scaler.set_growth_interval((self.scaler.get_growth_interval() - 16) % 90)
 
     def another_rate(self) -> None:
         self.first.param_groups[0]["lr"] *= 0.9
