@@ -236,7 +236,7 @@ class Loop:
 WHAT = [name for name in vars(Loop) if not name.startswith("_") and name != "backward"]
 OTHERS = st.sampled_from([name for name in WHAT if name != "steady"])
 STRETCH = st.integers(1, 3 * LOOK_EVERY).map(lambda updates: ["steady"] * updates)
-EACH = [name for each in WHAT for name in ("anew", *["steady"] * 12, each, *["steady"] * 9)]
+EACH = [name for each in WHAT for name in ("anew", *["steady"] * 9, each, *["steady"] * 5)]
 """Each of them at least once while the plain gear is engaged."""
 SCHEDULES = st.lists(STRETCH | OTHERS.map(lambda name: [name]), min_size=2, max_size=12).map(
     lambda parts: ["steady", *(name for part in parts for name in part)]
@@ -285,7 +285,7 @@ def content(
 
 
 @pytest.mark.parametrize("fused", [False, True])
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(schedule=SCHEDULES)
 @example(schedule=[*["steady"] * 20, "step_that_raises", *["steady"] * 9])
 @example(schedule=["steady"] * (GROWTH_INTERVAL + 9))
