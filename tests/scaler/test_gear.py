@@ -69,10 +69,13 @@ class Loop:
 
     def backward(self, factor: float = 1.0) -> None:
         self.model.zero_grad()
-        self.scaler.scale(self.model(torch.ones(2, 3, device=PLACE)).sum() * factor).backward()
+        # Held until the update ends, as in a script.
+        self.loss = self.model(torch.ones(2, 3, device=PLACE)).sum() * factor
+        self.scaler.scale(self.loss).backward()
 
     def anew(self) -> None:
         self.__init__(fused=self.second is None)  # type: ignore[misc]
+        self.steady()
 
     def _step_second(self) -> None:
         if self.second is not None:
@@ -135,6 +138,10 @@ class Loop:
         self.scaler.step(self.first)
         self._step_second()
         self.scaler.update()
+
+    def losses_in_a_list(self) -> None:
+        self.scaler.scale([self.loss])
+        self.steady()
 
     def stepped_twice(self) -> None:
         self.backward()
