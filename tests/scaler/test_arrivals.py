@@ -183,7 +183,8 @@ def test_a_pass_that_builds_a_graph_does_not_count_what_was_only_returned(
         optimizer.zero_grad()
         scaler.scale(weight.sum()).backward()
         torch.autograd.grad(scaler.scale(weight.sum() * 1000), weight)
-        with warnings.catch_warnings(action="ignore"):  # torch warns of a cycle that it makes
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of a cycle that it makes
             scaler.scale(weight.sum()).backward(create_graph=True)
         scaler.step(optimizer)
         scaler.update()
