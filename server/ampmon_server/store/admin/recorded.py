@@ -25,7 +25,6 @@ from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.samples import totals
 from ampmon_server.store.schema.tables import (
-    BLOCK,
     alerts,
     attempts,
     events,
@@ -364,14 +363,10 @@ def _matches(row: Row[Any], steps: Ints) -> bool:
     )
 
 
-def _block_steps(row: Row[Any]) -> Ints:
-    return packing.stack_from_bytes([getattr(row, name) for name in BLOCK]).steps
-
-
 _STEPS: dict[Table, Callable[[Row[Any]], Ints]] = {
-    gradient_blocks: _block_steps,
+    gradient_blocks: lambda row: packing.stack_from_bytes(row[-3:]).steps,
     gradient_totals: lambda row: totals.samples_from_bytes([row.data])["step"],
-    module_blocks: _block_steps,
+    module_blocks: lambda row: packing.stack_from_bytes(row[-3:]).steps,
 }
 
 

@@ -63,7 +63,7 @@ def of_run(name: str, *columns: Column[Any], large: bool = False) -> Table:
 
 
 BLOCK = "data", "magnitudes", "bins"
-"""The packed columns of a block; see `store.pages.packing.Block`."""
+"""The packed columns of a block, the last three of its row; see `store.pages.packing.Block`."""
 
 
 def of_samples(name: str, *packed: str, large: bool = False) -> Table:
