@@ -51,7 +51,11 @@ IMPORT = re.compile(r"^ *(?:from (\w[\w.]*) import|import ([\w., ]+))", re.MULTI
 
 @cache
 def holders() -> dict[str, list[str]]:
-    others = {"ignite": ["pytorch-ignite"], "megatron": ["megatron-core"]}
+    others = {
+        "ignite": ["pytorch-ignite"],
+        "megatron": ["megatron-core"],
+        "sklearn": ["scikit-learn"],
+    }
     return {**others, **packages_distributions()}
 
 

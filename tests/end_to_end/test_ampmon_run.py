@@ -196,7 +196,7 @@ def test_the_users_own_sitecustomize_runs(tmp_path: Path) -> None:
 
 def test_a_sitecustomize_that_runs_no_other_does_not_keep_ours_out(tmp_path: Path) -> None:
     """If an earlier sitecustomize hides ours and runs no other, as OpenTelemetry's does, our `usercustomize` runs."""
-    python = sys._base_executable  # type: ignore[attr-defined]  # in a virtual environment there is no usercustomize
+    python = os.path.realpath(sys.executable)  # in a virtual environment there is no usercustomize
     folder = tmp_path / "first"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text("")
