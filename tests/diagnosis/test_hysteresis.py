@@ -19,8 +19,8 @@ MEGATRON = ScalePolicy(
 TORCH = ScalePolicy(init_scale=2.0**24, growth_interval=50)
 
 
-def moved(fits: float, updates: int, policy: ScalePolicy, hysteresis: int):
-    """A scaler with this policy and hysteresis, whose gradients overflow above the scale ``fits``."""
+def moved(fits: float, updates: int, policy: ScalePolicy, hysteresis: int, every: int = 1):
+    """A scaler with this policy and hysteresis: one update of ``every`` so many overflows above the scale ``fits``."""
     machine = Torch(
         policy.init_scale,
         growth_interval=policy.growth_interval,
@@ -28,9 +28,9 @@ def moved(fits: float, updates: int, policy: ScalePolicy, hysteresis: int):
         minimum=1.0,
     )
     before, after, skipped = [], [], []
-    for _ in range(updates):
+    for step in range(updates):
         before.append(machine.scale)
-        skipped.append(machine.scale > fits)
+        skipped.append(machine.scale > fits and step % every == 0)
         machine.overflow() if skipped[-1] else machine.clean(1)
         after.append(machine.scale)
     pairs = list(zip(before, after, strict=True))
@@ -55,9 +55,10 @@ def test_the_search_for_the_first_scale_may_begin_with_a_held_one():
     assert rules_of(case(moved(2.0**10, 40, TORCH, 2)))[0] == "consecutive_skips"
 
 
-def test_a_sawtooth_takes_two_skips_a_try():
-    """With a hysteresis of 2, a sawtooth counts both skips of each growth, and its fix is Megatron's flag."""
-    megatron, torch = (moved(2.0**24, 1000, policy, 2) for policy in (MEGATRON, TORCH))
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_sawtooth_takes_two_skips_a_try(every):
+    """With a hysteresis of 2, a sawtooth counts both skips of each growth, also apart. Its fix is Megatron's flag."""
+    megatron, torch = (moved(2.0**24, 1000, policy, 2, every) for policy in (MEGATRON, TORCH))
     (finding,) = found(case(megatron))
     assert finding.rule == "sawtooth"
     assert finding.evidence["skipped"] == int(megatron.recent["skipped"].sum())

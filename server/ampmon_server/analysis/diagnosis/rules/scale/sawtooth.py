@@ -13,7 +13,6 @@ from ampmon_server.analysis.diagnosis.updates import (
     GROW,
     follows_growth,
     has_ceiling,
-    streaks,
     whole_skips,
 )
 from ampmon_server.model.aggregates.merging import Cells
@@ -77,8 +76,8 @@ def _is_of_the_loader(cells: Cells, policy: ScalePolicy) -> bool:
 
 
 def _tries(cells: Cells, hysteresis: int) -> int:
-    """How many skips took back growths: of each streak, at most ``hysteresis`` for each growth since the one before."""
+    """How many skips took back growths: up to the next one, at most ``hysteresis`` for each since the skip before."""
     grown = cells["first"][cells["moves"][:, GROW] > 0]
-    falls = streaks(cells)
-    growths = np.diff(np.searchsorted(grown, [each.first for each in falls]), prepend=0)
-    return int(np.minimum(growths * hysteresis, [each.updates for each in falls]).sum())
+    so_far = np.searchsorted(grown, cells["first"][whole_skips(cells)])
+    growths, skips = np.unique(so_far, return_counts=True)
+    return int(np.minimum(np.diff(growths, prepend=0) * hysteresis, skips).sum())
