@@ -216,6 +216,13 @@ def test_a_column_stands_in_the_middle_of_its_stretch() -> None:
     assert made.read(_map(exponents(of, View(0, 9)), "2<sup>")["x"]).tolist() == [0, 2, 4, 6, 8]
 
 
+def test_a_single_element_is_in_the_singular() -> None:
+    """The caption of a model with one weight says "1 element"."""
+    at = made.gradients([0], made.totals(made.histograms([{0: 1}]), [0]))
+    caption = exponents(made.source(made.updates([1.0]), at), View())["layout"]["meta"]["caption"]
+    assert "Covers 1 element in" in caption
+
+
 def test_overflowed_gradients_do_not_hide_the_others() -> None:
     """If all fp16 gradients are inf, the fp32 gradients are drawn. If those are too, the caption says so."""
     hist, none = made.histograms([{0: 9}, {0: 7}]), made.histograms([{}, {}])

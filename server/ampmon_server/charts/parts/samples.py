@@ -144,7 +144,7 @@ def scope(judged: JudgedGradients) -> str:
         int(newest.of(name)[0]) for name in ("elements", "looked", "parameters")
     )
     seen = f", {count(looked)} of them sampled," if looked < elements else ""
-    of = f"Covers {count(elements)} elements{seen} in {plural(parameters, 'parameter')}"
+    of = f"Covers {plural(elements, 'element')}{seen} in {plural(parameters, 'parameter')}"
     if newest.of("last_share")[0][SHARES.index("not_finite")] == 1:
         return f"{of}, all of them inf or NaN: nothing to judge."
     if judged.side == "off":
