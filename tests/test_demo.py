@@ -147,6 +147,19 @@ def test_a_server_that_is_there_is_used_and_left_alone(server: Server, named: bo
     assert found.login_link().startswith(f"{server.url}/login?code=")
 
 
+def test_the_server_of_another_directory_is_left_alone(
+    new_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    """If another directory's server runs at the address that a killed server left, the demo starts one of its own."""
+    killed = new_server(tmp_path / "killed")
+    killed.kill()
+    new_server(tmp_path / "another", port=killed.port)
+    found = service.find_or_start(killed.directory, None, lambda: False)
+
+    assert (found.url != killed.url, found.own) == (True, True)
+    found.stop()
+
+
 @pytest.mark.rare
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     """If the port is in use, a one-line error names it."""

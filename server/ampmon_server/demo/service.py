@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ampmon.config import resolve
+from ampmon.config import server_address
 from ampmon.errors import AmpmonError
 from ampmon.system import interpreter, private
-from ampmon_server.client import answering
 from ampmon_server.client.client import ApiClient, ClientError
 from ampmon_server.http.address import is_free
-from ampmon_server.settings import DEFAULT_PORT, Settings
+from ampmon_server.settings import DEFAULT_PORT
 
 
 START_S = 30.0
@@ -110,4 +109,6 @@ def find_or_start(directory: Path, port: int | None, stopping: Callable[[], bool
 
 
 def _found(directory: Path) -> str | None:
-    return answering.running(Settings(data_directory=directory), resolve(dir=directory))
+    url = server_address(directory)
+    # A killed server leaves its address, at which another directory's server may run, which rejects this one's token.
+    return url if url and DemoServer(directory, url).ask("/runs?limit=1") else None
