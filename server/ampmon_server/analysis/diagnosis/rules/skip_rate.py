@@ -17,6 +17,7 @@ from ampmon_server.analysis.diagnosis.rules.fixes import CLIP, LIMIT, LOOK
 from ampmon_server.analysis.diagnosis.updates import calibrated_from, follows_growth
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count, in_code, magnitude_of, percent
 
@@ -155,7 +156,17 @@ def _after_growth(skips: _Skips) -> tuple[str, str, str]:
     longer = 2 * interval if interval >= GROWTH_INTERVAL else GROWTH_INTERVAL
     grown = _some(skips.grown, skips.window)
     where = f"{grown} soon after the scale had grown"
-    return where, GROWN.format(grown=grown.capitalize()), LESS_OFTEN.format(growth_interval=longer)
+    fix = begun(LESS_OFTEN.format(growth_interval=longer), skips.window, skips.scaler.policy)
+    return where, GROWN.format(grown=grown.capitalize()), fix
+
+
+def begun(fix: str, window: Cells, policy: ScalePolicy) -> str:
+    """Let ``fix`` begin at the scale that fits if the script begins below it: from there, slow growth takes long."""
+    since = window[np.argmax(window["skipped"] > 0) :]
+    fits = min(float(since["scale_min"].min()), float(since["after_last"][-1]))
+    if policy.init_scale >= fits:
+        return fix
+    return fix.replace("GradScaler(", f"GradScaler(init_scale={in_code(fits)}, ")
 
 
 def _at_steady_scale(skips: _Skips, common: Common) -> tuple[str, str, str]:

@@ -7,7 +7,7 @@ import numpy as np
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.outliers import outlier_skips, period_of
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
-from ampmon_server.analysis.diagnosis.rules.skip_rate import at_least, severity_of
+from ampmon_server.analysis.diagnosis.rules.skip_rate import at_least, begun, severity_of
 from ampmon_server.analysis.diagnosis.updates import (
     AT_CEILING,
     GROW,
@@ -60,7 +60,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
         title=f"{percent(tries / updates)} of the steps are skipped because growth_interval="
         f"{interval} is too short ({count(tries)} of {count(updates)})",
         explanation=EXPLANATION.format(interval=count(interval)),
-        fix=FIX,
+        fix=begun(FIX, window, scaler.policy),
         first_step=int(window["first"][0]),
         last_step=int(window["last"][-1]),
         evidence={"skipped": tries, "updates": updates, "growth_interval": interval},
