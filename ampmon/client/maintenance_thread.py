@@ -138,7 +138,7 @@ class MaintenanceThread:
         problem = (status and status.problem(url, self._attempt_id, token=token)) or ""
         refused = problem.endswith("connection refused")
         if refused and answers(url):
-            return False  # it has started since the sender's last attempt
+            return unless_absent  # it has started since the sender's last attempt
         absent = refused or problem == NO_TOKEN
         if problem and not (absent and unless_absent):
             unanswered = absent or problem.startswith("no answer")

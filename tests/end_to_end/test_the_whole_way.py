@@ -12,7 +12,9 @@ import pytest
 import torch
 
 import ampmon
+from ampmon.config import address_file
 from ampmon.sender import status
+from ampmon.system import private
 from serving import Server, free_port
 from training import Trainer, stored
 from waiting import DEADLINE_S, wait_for
@@ -194,24 +196,30 @@ def test_records_wait_for_a_server_that_is_not_there_yet(
     assert started.get(f"/runs/{trainer.run_id}")["lost_records"] == 0
 
 
-@pytest.mark.usefixtures("data_directory")
+@pytest.mark.parametrize("named", [True, False])
 def test_a_server_that_has_just_started_is_not_called_unreachable(
-    monkeypatch: pytest.MonkeyPatch,
+    data_directory: Path, named: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The end of a short run warns of no server that was away at the sender's last attempt and accepts connections."""
-    port = free_port()
+    """The end of a short run calls no server unreachable that accepts connections, and is silent about a local one."""
+    port, token = free_port(), "0" * 43
+    url = f"http://127.0.0.1:{port}"
     monkeypatch.setenv("AMPMON_MODE", "online")
-    monkeypatch.setenv("AMPMON_URL", f"http://127.0.0.1:{port}")
-    monkeypatch.setenv("AMPMON_TOKEN", "0" * 43)
+    monkeypatch.setenv("AMPMON_TOKEN", token)
+    if named:
+        monkeypatch.setenv("AMPMON_URL", url)
+    else:
+        private.directory(data_directory, "server")
+        private.replace(address_file(data_directory), url.encode(), durable=False)
     with Trainer() as before:
         before.train(1)
-        wait_for(lambda: "cannot be reached" in before.errors)
+        wait_for(lambda: (said := status(data_directory)) and said.problem(url, token=token))
     with socket.socket() as started, Trainer() as trainer:
         started.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         started.bind(("127.0.0.1", port))
         started.listen()
         trainer.train(1)
-        assert "cannot be reached" not in trainer.finish()
+        said = trainer.finish()
+        assert ("has not confirmed" in said, "cannot be reached" in said) == (named, False)
 
 
 def test_a_server_with_another_token_is_not_called_unreachable(
