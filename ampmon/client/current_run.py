@@ -258,9 +258,8 @@ def _noting_printed(print_exc: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(print_exc)
     def call(*args: Any, **kwargs: Any) -> None:
-        global _left
         if sys._getframe(1).f_code is BaseProcess._bootstrap.__code__:  # type: ignore[attr-defined]
-            _left = type(sys.exc_info()[1]).__name__, _updates()
+            sys.last_value = sys.exc_info()[1]
         print_exc(*args, **kwargs)
 
     return call

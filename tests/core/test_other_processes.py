@@ -85,12 +85,11 @@ if __name__ == "__main__":
         torch.multiprocessing.start_processes(train, (True,), start_method="fork")
     except torch.multiprocessing.ProcessRaisedException:  # another try, in a child that inherits the exception
         torch.multiprocessing.start_processes(train, (False,), start_method="fork")
-    fork = torch.multiprocessing.get_context("fork")
     try:
         sys.exit(1)
     except SystemExit:
-        for fails in "code", True, False:
-            child = fork.Process(target=train, args=(0, fails))
+        for method, fails in ("fork", "code"), ("fork", True), ("fork", False), ("spawn", True):
+            child = torch.multiprocessing.get_context(method).Process(target=train, args=(0, fails))
             child.start()
             child.join()
 """
@@ -105,7 +104,7 @@ def test_a_child_that_imports_ampmon_first_says_how_it_ended(
     scripts.run(str(script))
     ends = [one.messages[-1] for one in recordings(data_directory)]
     events = sorted(str((end.kind, end.detail)) for end in ends if isinstance(end, wire.Event))
-    types = "SystemExit(3)", "ValueError", "ValueError"
+    types = "SystemExit(3)", "ValueError", "ValueError", "ValueError"
     raised = [("exception", {"type": why}) for why in types]
     assert events == [str(each) for each in (*raised, ("finish", {}), ("finish", {}))]
 
