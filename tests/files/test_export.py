@@ -267,3 +267,26 @@ def test_an_export_of_a_running_run_leaves_no_sample_out(tmp_path: Path) -> None
     found += [each.sample.step for each in exported]
     store.close()
     assert found == list(range(56))
+
+
+@pytest.mark.parametrize("before", [21, 27])
+def test_an_export_of_a_resumed_run_repeats_no_sample(tmp_path: Path, before: int) -> None:
+    """If ingest packs a second attempt's samples together meanwhile, each sample is exported once."""
+    store, first = Store.open(Settings(data_directory=tmp_path)), Trainer()
+    again = Trainer(first.run_id, resume_step=20)
+
+    def send(trainer: Trainer, count: int) -> None:
+        store.ingest(trainer.batch(trainer.updates(count, sampled=range(count))))
+
+    for count in (26, 32):
+        send(first, count)
+    for count in (8, 4):
+        send(again, count)
+    exported = store.samples(first.run_id)
+    found = [next(exported) for _ in range(before)]
+    send(again, 4)
+    found += exported
+    store.close()
+    named = [(each.attempt, each.sample.step) for each in found]
+    assert sorted(set(named)) == sorted(named)
+    assert {step for _, step in named} == set(range(58))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -60,7 +60,8 @@ def _of_source(
     database: Engine, name: str, source: StreamSource
 ) -> Iterator[tuple[int, list[ExportedSample]]]:
     """Yield a rank's blocks of samples, each with its first step, in order of that."""
-    after, last = (-1, -1), -1
+    after = (-1, -1)
+    last: dict[int, int] = {}
     known: dict[int, Sequence[wire.Parameter]] = {}
     while True:
         # One block at a time: with 5000 parameters, it takes 100 MB.
@@ -74,24 +75,26 @@ def _of_source(
             if row.attempt not in known:
                 header = packed_headers(connection, source, [row.attempt])[row.attempt]
                 known[row.attempt] = unpack_parameters(header[0])
-        new = [sample for sample in kept if row.attempt != after[1] or sample.step > last]
+        new = [sample for sample in kept if sample.step > last.get(row.attempt, -1)]
         of = name, source.rank, row.attempt
         yield row.first_step, [ExportedSample(*of, sample, known[row.attempt]) for sample in new]
-        after, last = (row.first_step, row.attempt), row.last_step
+        after = max(after, (row.first_step, row.attempt))
+        last[row.attempt] = row.last_step
 
 
 def _block(
-    connection: Connection, source: StreamSource, after: tuple[int, int], last: int
+    connection: Connection, source: StreamSource, after: tuple[int, int], last: Mapping[int, int]
 ) -> Row[Any] | None:
-    """The block with the samples that follow those of the block ``after``, which had steps up to ``last``."""
+    """The block with the samples that follow those of the block ``after``, given the ``last`` step of each attempt."""
     table = gradient_blocks.c
     key, mine = (table.first_step, table.attempt), table.run_id == source.run_id
     mine &= table.stream == source.number
-    # Ingest may have packed it together with its neighbours meanwhile.
-    same = select(*key, table.last_step).where(mine, table.attempt == after[1])
+    # Ingest may have packed blocks of the newest attempt together with those before them meanwhile.
+    newest = max(last, default=-1)
+    same = select(*key, table.last_step).where(mine, table.attempt == newest)
     before = same.where(table.first_step <= after[0]).order_by(table.first_step.desc()).limit(1)
     found = connection.execute(before).first()
-    if found is not None and found.last_step > last:
+    if found is not None and found.last_step > last[newest]:
         which = tuple_(*key) == tuple_(*found[:2])
     else:
         which = tuple_(*key) > tuple_(*after)
