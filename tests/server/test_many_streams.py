@@ -106,6 +106,19 @@ def test_ranks_that_take_the_same_samples_read_one_other(store: Store) -> None:
     assert taken[0] == taken[1]
 
 
+@pytest.mark.engines
+def test_sharded_ranks_that_begin_read_no_other(store: Store) -> None:
+    """The first samples of the ninth of ten sharded ranks take as many statements as those of the third."""
+    run_id, taken = uuid4(), []
+    for rank in range(10):
+        trainer = Trainer(run_id, rank, layout="sharded", world_size=10)
+        with statements(store._engine) as executed:
+            store.ingest(trainer.batch(trainer.updates(5, sampled=[2])))
+        taken.append(len(executed))
+    assert taken[2] == taken[8]
+    assert store.run(run_id)[0].zero_fraction == pytest.approx(0.1)
+
+
 READS: dict[str, Callable[[Store, UUID], object]] = {
     "updates": lambda store, run_id: store.updates(
         run_id, stream=None, start=0, stop=2**53, limit=100

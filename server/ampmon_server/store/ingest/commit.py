@@ -28,7 +28,7 @@ from ampmon_server.store.schema.tables import (
     skips,
     streams,
 )
-from ampmon_server.store.streams.attempts import Attempt
+from ampmon_server.store.streams.attempts import Attempt, world_sizes
 from ampmon_server.store.streams.scalers import Scaler, StreamSource
 from ampmon_server.store.streams.state import RunState
 from ampmon_server.store.updates import scalars, updates
@@ -141,7 +141,10 @@ class BatchWriter:
         is_late = taken[-1][1].seq < held and samples.next_step(*following) is not None
         if self._is_present(stream) and not is_late:
             if stream.header.is_sharded:
-                gradients.summarize(self.state, samples.together(self.connection, parts, step))
+                # While ranks start, each would read the samples of those before it.
+                run, start = (self.connection, self.state.run_id), self.attempt.number
+                if stream.sampled > len(taken) or len(parts) >= world_sizes(*run)[start]:
+                    gradients.summarize(self.state, samples.together(self.connection, parts, step))
             elif self._is_lowest(stream, samples=1):
                 gradients.summarize(self.state, totals.series(written[-1:], exact=True))
         return parts
