@@ -257,3 +257,18 @@ def test_the_ends_of_a_range_of_own_steps_are_exact_however_few_columns_there_ar
             assert [found.back(each) for each in bounds.values()] == [
                 400 * each for each in bounds.values()
             ]
+
+
+def test_rare_values_take_few_statements(store: Store) -> None:
+    """A hundred values that are a thousand steps apart are read by some twenty statements."""
+    trainer = Trainer()
+    for step in range(0, 100_000, 1000):
+        records = [trainer.update(ordinal=step), trainer.scalars({"loss": float(step)})]
+        store.ingest(trainer.batch(records))
+    (name,) = store.scalar_names(trainer.run_id)
+    with statements(store._engine) as executed:
+        page = store.scalars(
+            trainer.run_id, "loss", stream=name.stream, start=0, stop=INTEGER_MAX, limit=100
+        )
+    assert page.step == list(range(0, 100_000, 1000))
+    assert len(executed) < 30

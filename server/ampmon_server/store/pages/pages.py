@@ -202,9 +202,11 @@ class PagedSeries:
         """
         parts: list[Rows] = [np.zeros(0, self.dtype)]
         first: int | None = within[0]
+        size = 1 << PAGE_BITS
         while first is not None and first <= within[1] and limit > 0:
-            # A page is read as a whole: fewer steps at a time would read it again.
-            stop = first + max(limit, 1 << PAGE_BITS)
+            # A page is read as a whole: fewer steps at a time would read it again. Sparse rows take more steps.
+            stop = first + max(limit, size)
+            size = min(2 * size, AT_ONCE << PAGE_BITS)
             parts.append(read(first, min(stop - 1, within[1]))[:limit])
             limit -= len(parts[-1])
             first = following(stop) if limit else None
