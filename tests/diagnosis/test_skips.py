@@ -318,12 +318,12 @@ def test_a_short_growth_interval_costs_what_it_costs():
     assert "growth_interval=2000" in finding.fix
 
 
-@pytest.mark.parametrize(("first", "begin"), [(1.0, "init_scale=65536, "), (2.0**20, "")])
+@pytest.mark.parametrize(("first", "begin"), [(1.0, "65536"), (2.0**20, "2.0**20")])
 def test_a_scale_far_above_the_first_one_is_where_to_begin(first, begin):
     """A longer growth_interval comes with the scale that fits, if the script begins below it."""
     policy = ScalePolicy(init_scale=first, growth_interval=10)
     finding, *_ = found(trained(lambda step, scale: scale > 2.0**16, 600, policy=policy))
-    assert f"GradScaler({begin}growth_interval=2000" in finding.fix
+    assert f"GradScaler(init_scale={begin}, growth_interval=2000)" in finding.fix
 
 
 def test_tries_of_an_interval_that_was_left_are_no_sawtooth():
