@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from inspect import iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction
 from uuid import UUID, uuid4
 
 import pytest
@@ -169,6 +169,6 @@ def test_only_what_asks_the_store_takes_a_thread(app: FastAPI) -> None:
     while waiting:
         for each in waiting.pop().dependencies:
             waiting.append(each)
-            if not iscoroutinefunction(each.call):
+            if not (iscoroutinefunction(each.call) or isasyncgenfunction(each.call)):
                 found.add(each.call)
     assert found == {figures._compared}

@@ -43,6 +43,9 @@ from ampmon_server.store.streams.scalers import (
 VALUES_MAX = 300_000
 """About the most values of a statistic that one figure reads, however many parameters there are."""
 
+_COUNTED = {*of_parameters.COUNTS, "subnormal_max", "zero_max", "on_grid_min"}
+"""The fields of cells that need only the counts of a sample."""
+
 _names_decoder = msgspec.msgpack.Decoder(list[str])
 
 _NAMES = select(parameter_rollups.c.data).where(
@@ -92,7 +95,8 @@ class StreamSamples:
         """The samples from step ``first`` to ``last`` as one cell per sample, without superseded ones."""
         asked = {**self.source.bound, "first": first, "stop": min(last, INTEGER_MAX) + 1}
         # The counts, and only if a field needs them, the magnitudes.
-        packed = BLOCK[: 1 + bool({"amax", "norm"} & {*(self.pyramid.dtype.names or ())})]
+        asked_for = {*of_parameters.FIELDS}.intersection(self.pyramid.dtype.names or ())
+        packed = BLOCK[: 1 + bool(asked_for - _COUNTED)]
         statement = reading(gradient_blocks, self.source.overlaid, *packed)
         found = fetch(self.connection, statement, asked)
         blocks = [(packing.PackedStack(*data), attempt) for attempt, *data in found]
