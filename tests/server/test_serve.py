@@ -140,6 +140,13 @@ def test_without_a_server_there_is_no_link(tmp_path: Path) -> None:
     assert_refused(completed(["token", "link", "--data-dir", str(tmp_path), "--url", url]), url)
 
 
+def test_a_host_name_that_cannot_be_is_named(tmp_path: Path) -> None:
+    """An impossible `--host` gives one line and exit code 2."""
+    done = completed(["serve", "--host", "a..b", "--port", "0", "--data-dir", str(tmp_path)])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "ampmon serve: --host a..b: it cannot be resolved\n"
+
+
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     """A port in use is refused by number, and no data directory is made."""
     with socket.socket() as taken:
