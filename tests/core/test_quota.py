@@ -206,7 +206,7 @@ def test_a_record_without_samples_is_kept_or_dropped(
     written: list[bytes] = []
     with monkeypatch.context() as patched:
         room = partial(_append_short, written)
-        patched.setattr("ampmon.client.recorder.SpoolWriter.append", room)
+        patched.setattr("ampmon.client.recorder.SpoolWriter.append", staticmethod(room))
         recorder.event("lost")
     recorder.finish(DEADLINE_S)
     assert (recorder.dropped, recorder.thinned, written) == (1, 0, [])
