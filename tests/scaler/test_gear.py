@@ -73,7 +73,7 @@ class Loop:
         self.loss = self.model(torch.ones(2, 3, device=PLACE)).sum() * factor
         self.scaler.scale(self.loss).backward()
 
-    def anew(self) -> None:
+    def restarted(self) -> None:
         self.__init__(fused=self.second is None)  # type: ignore[misc]
         self.steady()
 
@@ -243,7 +243,7 @@ class Loop:
 WHAT = [name for name in vars(Loop) if not name.startswith("_") and name != "backward"]
 OTHERS = st.sampled_from([name for name in WHAT if name != "steady"])
 STRETCH = st.integers(1, 3 * LOOK_EVERY).map(lambda updates: ["steady"] * updates)
-EACH = [name for each in WHAT for name in ("anew", *["steady"] * 9, each, *["steady"] * 5)]
+EACH = [name for each in WHAT for name in ("restarted", *["steady"] * 9, each, *["steady"] * 5)]
 """Each of them at least once while the plain gear is engaged."""
 SCHEDULES = st.lists(STRETCH | OTHERS.map(lambda name: [name]), min_size=2, max_size=12).map(
     lambda parts: ["steady", *(name for part in parts for name in part)]
