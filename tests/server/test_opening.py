@@ -70,6 +70,9 @@ def test_a_newer_schema_is_refused(settings: Settings, changed) -> None:
     changed("UPDATE alembic_version SET version_num = '9001'")
 
     assert "schema 9001): upgrade ampmon" in refusal(settings)
+    assert "if an earlier commit of ampmon made it, export its runs with that commit" in refusal(
+        settings
+    )
 
 
 def test_the_database_of_another_program_is_refused(settings: Settings, changed) -> None:
