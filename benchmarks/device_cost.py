@@ -38,10 +38,12 @@ def _emulated(directory: Path) -> list[dict[str, Any]]:
     from tests.device.emulated import NAME, Device  # before any backward pass, see there
 
     Device()
-    make = partial(host_cost.iteration, device=NAME)
-    return _compared(
-        directory, "emulated device", make, EMULATED_TENSORS, EMULATED_BAR_US, _synchronize
-    )
+    rows = []
+    for what, fused in (("emulated device", None), ("emulated device, fused optimizer", True)):
+        make = partial(host_cost.iteration, device=NAME, fused=fused)
+        bar_us, counts = EMULATED_BAR_US, EMULATED_TENSORS
+        rows += _compared(directory, what, make, counts, bar_us, _synchronize)
+    return rows
 
 
 def _dtensors(directory: Path) -> list[dict[str, Any]]:

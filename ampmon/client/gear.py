@@ -3,14 +3,13 @@
 The monitor engages it at the end of an update, and leaves it for anything else: an overflow, another scale, a step out
 of order, any other hook. The iteration then continues in the full gear, which gets what the plain gear has gathered.
 
-The steps of fused optimizers do not bring found_inf to the host. Then each update copies it. The record waits for the
-copy, from which the host computes the scale. Another scale ends the plain gear.
+The steps of fused optimizers do not bring found_inf to the host. Then records wait until it is known from a copy, from
+which the host computes the scale. Another scale ends the plain gear.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -20,12 +19,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ampmon.client import current_run
-from ampmon.client.following import FollowedReading, ReadingBefore, nothing
+from ampmon.client.fused import FusedUpdate, FusedUpdates
 from ampmon.client.iteration import Iteration, PendingUpdate
 from ampmon.probe.accelerator import capturing
-from ampmon.probe.attribution import copy_found, keep
+from ampmon.probe.attribution import keep
 from ampmon.training import outcome
-from ampmon.training.outcome import AnyReading, Reading, ReadingOnDevice
+from ampmon.training.outcome import Reading, ReadingOnDevice
 from ampmon.wire.template import steady_updates
 
 
@@ -51,14 +50,13 @@ class PlainGear:
         "_ahead",
         "_asks",
         "_at",
-        "_before",
         "_decide",
         "_decided",
         "_done",
         "_expected",
+        "_fused",
         "_interval",
         "_iteration",
-        "_last",
         "_left",
         "_losses",
         "_monitor",
@@ -88,10 +86,6 @@ class PlainGear:
     _unscale: Callable[..., dict[torch.device, Tensor]]
     _update: Callable[..., Any]
     """The base class's functions. Call each with the scaler as the first argument."""
-    _last: AnyReading
-    """The state after the newest update, on its way from a device."""
-    _before: ReadingBefore
-    """The state before the current update, with what that found, on its way from a device."""
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
@@ -127,7 +121,8 @@ class PlainGear:
         self._asks = not isinstance(after, Reading)
         """Whether the host learns it only after `update()`."""
         if not isinstance(after, Reading):
-            self._last, self._ahead = after, frozenset(self._steps)
+            self._ahead = frozenset(self._steps)
+            self._fused = FusedUpdates(monitor, self._stream, self._template, self._tensors, after)
         else:
             self._tracker, pairs = after.growth_tracker, pairwise((0, *calls))
             if not self._on_host:
@@ -194,8 +189,10 @@ class PlainGear:
         """Hand the current iteration over to the full gear."""
         monitor = self._monitor
         monitor.gear = None
+        if self._asks:
+            self._fused.close()
         if not self._on_host:
-            last = self._last if self._asks else Reading(self._scale, self._tracker, [])
+            last = self._fused.last if self._asks else Reading(self._scale, self._tracker, [])
             monitor.follower.resume(last, self._tensors, self._versions)
         so_far = self._script[: self._at]
         begun = any(call < 0 for call in so_far)
@@ -331,7 +328,7 @@ class PlainGear:
             self._done += 1
             duration, cost = account.plain(started)
             if self._asks:
-                self._queue(duration, cost)
+                self._queue(started, duration, cost)
             else:
                 self._losses.clear()
                 if self._ahead:
@@ -358,33 +355,18 @@ class PlainGear:
         if flags is None:
             return False
         started = self._account.clock()
-        found, self._iteration.loss = copy_found(flags, self._losses)
-        self._before = ReadingBefore(self._last, found)
+        self._fused.ends(flags, self._iteration)
         self._account.spend(started)
         return True
 
-    def _queue(self, duration: float, cost: float) -> None:
+    def _queue(self, now: int, duration: float, cost: float) -> None:
         """Queue the record until the device reports what it found."""
-        monitor, stream, iteration = self._monitor, self._stream, self._iteration
+        iteration, steps = self._iteration, self._steps
         self._begin(Iteration())
-        iteration.steps = self._steps
-        before = iteration.before = self._before
-        after = self._last = FollowedReading(before, outcome.rules(self._scaler()))
-        monitor._measurer.ask_losses(iteration, infers=False)
-        pending = PendingUpdate(
-            stream=stream,
-            ordinal=stream.ordinal,
-            iteration=iteration,
-            after=after,
-            growth_interval=self._interval,
-            order=monitor._order,
-            known={"duration": duration, "cost": cost},
-            rates_moved=monitor._linter.updated(self._steps),
-            schedule=monitor._linter.schedule,
-            done=partial(monitor._written, nothing, stream.ordinal),
-            template=self._template,
-        )
-        pending.submit()
+        iteration.steps = steps
+        rules, moved = outcome.rules(self._scaler()), self._monitor._linter.updated(steps)
+        ordinal = self._stream.ordinal
+        self._fused.ended(FusedUpdate(iteration, ordinal, duration, cost, rules, moved), now)
 
 
 def called(call: int) -> int:

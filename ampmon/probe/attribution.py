@@ -15,7 +15,7 @@ from ampmon import wire
 from ampmon.numerics.histogram import Statistics
 from ampmon.numerics.sampling_error import Ints
 from ampmon.probe.gradients import MEASURED, PLAIN, local_elements
-from ampmon.probe.ring import Readback, ReadbackPart
+from ampmon.probe.ring import JoinedReadback, Readback, ReadbackPart
 from ampmon.wire import Culprit
 
 
@@ -70,8 +70,9 @@ def from_statistics(statistics: Statistics) -> list[Culprit]:
 
 ELEMENTS_MAX = 1024
 """The most elements of a loss, and the most losses of an update, that are kept. Others are unknown."""
-_TOGETHER_MAX = 8
-"""The most tensors that are copied one by one into a buffer. More take less time if a kernel joins them first."""
+
+LOSSES_MAX = 7
+"""The most losses of an update that are copied one by one. More take less time if a kernel joins them first."""
 
 Kept: TypeAlias = torch.Tensor | weakref.ref[torch.Tensor] | None
 """None stands for a loss that was not kept."""
@@ -150,22 +151,14 @@ class LossCopy:
         return "overflowed" if overflowed else "finite"
 
 
-def copy_found(
-    flags: Sequence[torch.Tensor], losses: Iterable[Kept]
-) -> tuple[Readback | ReadbackPart, LossCopy | None]:
-    """Start copying fp32 tensors of one element to the host, with the update's losses behind if these are alike.
-
-    All ``flags`` are on one device. Return None for losses that are not, and for many losses. Does not wait.
-    """
+def join(losses: Iterable[Kept], copy: JoinedReadback, device: torch.device) -> LossCopy | None:
+    """Add an update's losses to a joined copy, if all are fp32 with one element on its ``device``. Does not wait."""
     living = [each() if isinstance(each, weakref.ref) else each for each in losses]
-    alike = [each for each in living if each is not None and _is_like(flags[0], each)]
-    if not alike or len(alike) < len(living) or len(flags) + len(alike) > _TOGETHER_MAX:
-        return Readback(flags[0], behind=flags[1:]), None
-    with torch.no_grad():
-        copy = Readback(flags[0], behind=[*flags[1:], *alike])
-    count = len(flags)
-    return ReadbackPart(copy, slice(count)), LossCopy.part(ReadbackPart(copy, slice(count, None)))
+    # Detached, which takes less time than `no_grad` around their copies.
+    alike = [each.detach() for each in living if each is not None and _is_like(each, device)]
+    whole = alike and len(alike) == len(living)
+    return LossCopy.part(copy.add(alike)) if whole else None
 
 
-def _is_like(flag: torch.Tensor, loss: torch.Tensor) -> bool:
-    return loss.dtype is flag.dtype and loss.device == flag.device and loss.numel() == 1
+def _is_like(loss: torch.Tensor, device: torch.device) -> bool:
+    return loss.dtype is torch.float32 and loss.device == device and loss.numel() == 1

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from ampmon.probe.accelerator import current_stream, is_asynchronous, new_event
+from ampmon.probe.accelerator import current_stream, is_asynchronous, new_event, on, stream_id
 
 
 _SMALLEST = 64
-_VIEWS_MAX = 16
+_VIEWS_MAX = 32
 
 
 class Slot:
@@ -38,22 +38,29 @@ class Slot:
 
         Tensors in ``behind`` follow the first one, and the view is then flat.
         """
-        host = self._like(tensor)
-        host.copy_(tensor, non_blocking=True)
-        end = tensor.nbytes
+        host, end = self.put(tensor), tensor.nbytes
         for each in behind:
-            self._like(each, end).copy_(each, non_blocking=True)
+            self.put(each, end)
             end += each.nbytes
-        self._mark(tensor.device)
-        return self._view(tensor.dtype, torch.Size([end // tensor.itemsize])) if behind else host
+        self.mark(tensor.device)
+        return self.flat(tensor.dtype, end // tensor.itemsize) if behind else host
+
+    def put(self, tensor: torch.Tensor, at: int = 0) -> torch.Tensor:
+        """Enqueue a copy to byte ``at`` of the buffer. Return the view that it goes to. `mark` must follow."""
+        return self._like(tensor, at).copy_(tensor, non_blocking=True)
+
+    def flat(self, dtype: torch.dtype, count: int) -> torch.Tensor:
+        """The first elements of the buffer."""
+        return self._view(dtype, torch.Size([count]))
 
     def send(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
         """Enqueue a copy of a host tensor to a device and return the copy."""
         sent = self._like(tensor).copy_(tensor).to(device, non_blocking=True)
-        self._mark(device)
+        self.mark(device)
         return sent
 
-    def _mark(self, device: torch.device) -> None:
+    def mark(self, device: torch.device) -> None:
+        """Enqueue the event after which the copies so far have arrived."""
         if self._event is None:
             self._event = new_event(device)
         self._event.record(current_stream(device))
@@ -126,6 +133,7 @@ class Ring:
 
 
 _ring = Ring()
+_never_free: list[Slot] = []
 
 
 class Readback:
@@ -192,10 +200,13 @@ class Readback:
         """Return the elements of the tensors as numbers, in place of `result`, and faster. Waits as that does."""
         if self._values is None:
             slot = self._arrive()
-            self._values = self._tensor.reshape(-1).tolist()
+            self._values = self._read()
             if slot is not None and self._ring is not None:
                 self._ring.put_back(self._key, slot)
         return self._values
+
+    def _read(self) -> list[float]:
+        return self._tensor.reshape(-1).tolist()
 
     def _arrive(self) -> Slot | None:
         """Wait for the copy, and give up the slot that it is in, if it is still in one."""
@@ -205,6 +216,64 @@ class Readback:
             slot.wait()
         self._arrived = True
         return slot
+
+
+class JoinedReadback(Readback):
+    """Copies of 32-bit tensors with one element, added one by one, on their way to the host. They arrive together.
+
+    It takes as many as there is `room` for, on the stream that is current at construction. Needs a device with events.
+    """
+
+    __slots__ = ("_count", "_device", "_stream", "_stream_id", "bits", "ended")
+    bits: list[int]
+    """The elements' bits, once `values` has returned: an int32 tensor may be among those added."""
+
+    def __init__(self, device: torch.device, ring: Ring | None = None) -> None:
+        self._ring = ring or _ring
+        self._key = (device, _SMALLEST)
+        self._slot = self._ring.take(self._key)
+        self._values: list[float] | None = None
+        self._arrived = self.ended = False
+        self._count, self._device = 0, device
+        self._stream, self._stream_id = current_stream(device), stream_id(device)
+
+    @property
+    def room(self) -> int:
+        """How many more tensors it takes. None after `end`, and none while another stream is the current one."""
+        here = not self.ended and stream_id(self._device) == self._stream_id
+        return _SMALLEST // 4 - self._count if here else 0
+
+    def add(self, tensors: Sequence[torch.Tensor]) -> ReadbackPart:
+        """Enqueue copies of tensors, and return what reads them."""
+        assert self._slot is not None
+        first = self._count
+        for each in tensors:
+            self._slot.put(each, 4 * self._count)
+            self._count += 1
+        return ReadbackPart(self, slice(first, self._count))
+
+    def end(self, *last: torch.Tensor) -> None:
+        """Enqueue copies of the ``last`` tensors, and the event after which all have arrived."""
+        assert self._slot is not None
+        with on(self._stream if stream_id(self._device) != self._stream_id else None):
+            self.add(last)
+            self._slot.mark(self._device)
+        self._tensor = self._slot.flat(torch.float32, self._count)
+        self.ended = True
+
+    def __del__(self) -> None:
+        if self.ended:
+            super().__del__()
+        elif self._slot is not None:
+            _never_free.append(self._slot)  # no event says when its copies have arrived
+
+    def ready(self) -> bool:
+        return self.ended and super().ready()
+
+    def _read(self) -> list[float]:
+        # Not from the numbers: small integers are subnormal floats, which torch.set_flush_denormal turns into zero.
+        self.bits = self._tensor.view(torch.int32).tolist()
+        return super()._read()
 
 
 @dataclass(slots=True)

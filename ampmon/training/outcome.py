@@ -141,16 +141,18 @@ def flags(scaler: Any, optimizers: Collection[int]) -> list[torch.Tensor] | None
 
     None if there is another tensor, or none, for one of them, and if there are no ids.
     """
-    found: dict[int, list[torch.Tensor]] = {
-        optimizer: list(state["found_inf_per_device"].values())
-        for optimizer, state in scaler.__dict__.get("_per_optimizer_states", {}).items()
-    }
+    states = scaler.__dict__.get("_per_optimizer_states", {})
     device = scaler._scale.device
-    if found.keys() != set(optimizers):
-        return None
-    each = [flags[0] for flags in map(found.__getitem__, optimizers) if len(flags) == 1]
-    alike = 0 < len(each) == len(found) and all(flag.device == device for flag in each)
-    return each if alike else None
+    found: list[torch.Tensor] = []
+    for optimizer in optimizers:
+        flags = states[optimizer]["found_inf_per_device"] if optimizer in states else {}
+        if len(flags) != 1:
+            return None
+        (flag,) = flags.values()
+        if flag.device != device:
+            return None
+        found.append(flag)
+    return found if 0 < len(found) == len(states) else None
 
 
 def maker(watched: type, method: str) -> str:

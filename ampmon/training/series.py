@@ -20,6 +20,8 @@ Ready: TypeAlias = Callable[[], bool]
 """Whether all values of a record are on the host. Does not wait."""
 Write: TypeAlias = Callable[[], None]
 """Writes a record. Waits for values that are not on the host yet."""
+Count: TypeAlias = Callable[[], int]
+"""How many records `Write` writes."""
 _POLL_S = 0.005
 
 
@@ -52,13 +54,15 @@ class Stream:
         self.updating = False
         """Whether `scale()` was called since the last update."""
         self.seq = 0
-        self._waiting: deque[tuple[Ready, Write, bool]] = deque()
+        self._waiting: deque[tuple[Ready, Write, bool, Count]] = deque()
 
     @property
     def idle(self) -> bool:
         return not self._waiting and self._sink.idle()
 
-    def submit(self, ready: Ready, write: Write, *, brief: bool = True) -> None:
+    def submit(
+        self, ready: Ready, write: Write, *, brief: bool = True, records: Count = lambda: 1
+    ) -> None:
         """Write a record once its values are on the host, after those submitted before it. Does not wait.
 
         If they are there already, as on a CPU, ``write`` is called before this returns. Each later call checks the
@@ -68,7 +72,7 @@ class Stream:
         if self.idle and ready():
             write()
         else:
-            self._waiting.append((ready, write, brief))
+            self._waiting.append((ready, write, brief, records))
             self.drain()
 
     def end_update(self, ready: Ready, write: Write, *, brief: bool) -> None:
@@ -80,7 +84,7 @@ class Stream:
     def drain(self) -> None:
         """Write the waiting records that are ready, in order, on this thread or another."""
         while self._waiting and self._waiting[0][0]():
-            _, write, brief = self._waiting.popleft()
+            _, write, brief, _ = self._waiting.popleft()
             # Not before work that another thread has still to do, so that records stay in order.
             if brief and self._sink.idle():
                 write()
@@ -94,7 +98,7 @@ class Stream:
         """
         lost = 0
         while self._waiting:
-            ready, write, _ = self._waiting[0]
+            ready, write, _, records = self._waiting[0]
             try:
                 if ready():
                     write()
@@ -104,9 +108,9 @@ class Stream:
                 else:
                     break
             except Exception:
-                lost += 1
+                lost += records()
             self._waiting.popleft()
-        lost += len(self._waiting)
+        lost += sum(records() for *_, records in self._waiting)
         self._waiting.clear()
         return lost
 

@@ -109,8 +109,8 @@ def test_the_end_waits_for_a_device_but_not_for_ever() -> None:
         Note(stream, "quick", arrived=True),
         Never(stream, "never", arrived=False),
     ):
-        stream.submit(record.ready, record.write)
-    assert stream.close(1.0, clock=clock) == 2
+        stream.submit(record.ready, record.write, records=lambda: 3)
+    assert stream.close(1.0, clock=clock) == 6
     assert [record.kind for record in paper.records] == ["late", "quick"]
 
 

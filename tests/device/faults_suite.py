@@ -78,7 +78,7 @@ def blocking_copy(patch: pytest.MonkeyPatch) -> None:
     def copy(slot: Any, tensor: torch.Tensor, behind: Sequence[torch.Tensor] = ()) -> torch.Tensor:
         tensor = torch.cat([tensor, *behind]) if behind else tensor
         host: torch.Tensor = slot._like(tensor).copy_(tensor)
-        slot._mark(tensor.device)
+        slot.mark(tensor.device)
         return host
 
     patch.setattr(ring.Slot, "copy", copy)

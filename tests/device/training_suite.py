@@ -5,6 +5,7 @@ Runs on the emulated device in a process that test_device.py starts, and on CUDA
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 
 import ampmon
 from ampmon.client.gear import LOOK_EVERY
+from ampmon.probe.accelerator import on
 from device.place import EMULATED, PLACE, Device, at_rest, device
 from recording import Recording, recording
 from scaler.test_parity import CASES, HALF, RARELY, STEADY, STEADY_UPDATES, Case, bits, train
@@ -216,6 +218,92 @@ def test_a_scale_set_by_hand_between_updates_is_reported(data_directory: Path) -
     moves = recording(data_directory).events("manual_set")
     expected = [(number + 1, 2.0**number) for number in range(4)]
     assert [(move.ordinal, move.detail["scale_after"]) for move in moves] == expected
+
+
+def fused(
+    directory: Path, overflows: Collection[int], window_ns: int, interval: int
+) -> list[tuple[Any, ...]]:
+    """Return what `UPDATES` record, some with overflows, from the plain gear on. A fifth have an infinite loss."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("AMPMON_DIR", str(directory))
+        patched.setattr("ampmon.client.fused.WINDOW_NS", window_ns)
+        training = Training(every=10**6)
+        training.settle()
+        training.scaler.set_growth_interval(interval)
+        for number in range(UPDATES):
+            training.optimizer.zero_grad()
+            factor = float("inf") if number in overflows and number % 5 == 0 else 1.0
+            with torch.autocast(PLACE, dtype=torch.float16):
+                loss = training.model(training.inputs[number]).float().square().mean() * factor
+            training.scaler.scale(loss).backward()
+            if number in overflows:
+                training.model[0].weight.grad[0].fill_(float("inf"))
+            training.scaler.step(training.optimizer)
+            training.scaler.update()
+        updates = recording(directory).updates[-UPDATES:]
+    assert training.scaler.monitor.errors == 0
+    return [
+        (
+            update.scale,
+            update.scale_after,
+            update.event,
+            [taken.skipped for taken in update.optimizers],
+            update.loss,
+        )
+        for update in updates
+    ]
+
+
+@pytest.mark.parametrize(
+    ("overflows", "interval"),
+    [([], 1000), ([9], 1000), ([0, 7, 8, 20, 21, 22, 23], 1000), ([3, 10], 5), (range(24), 5)],
+)
+def test_updates_that_wait_together_are_recorded_as_alone(
+    emulated: Device, data_directory: Path, overflows: Collection[int], interval: int
+) -> None:
+    """Updates of a fused optimizer that share a reading have the skips, growths and losses of single ones."""
+    emulated.jitter(50)
+    alone, together = (
+        fused(data_directory / str(window_ns), overflows, window_ns, interval)
+        for window_ns in (0, 500_000_000)
+    )
+    assert together == alone
+    assert [number for number, each in enumerate(alone) if each[3] == [True]] == list(overflows)
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("aside", [False, True])
+def test_a_run_that_ends_waits_for_updates_that_wait_together(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch, *, aside: bool
+) -> None:
+    """Updates whose reading was not requested when training ended are recorded, also from a stream of their own."""
+    monkeypatch.setattr("ampmon.client.fused.WINDOW_NS", 300_000_000)
+    training = Training(every=10**6)
+    training.settle()
+    stream = torch.Stream(PLACE) if aside else None
+    with on(stream):
+        for _ in range(3):
+            training.update(OVERFLOW + 1)
+    updates = training.scaler.monitor._stream.ordinal
+    assert len(recording(data_directory).updates) == updates
+    assert (training.scaler.monitor.dropped, training.scaler.monitor.errors) == (0, 0)
+
+
+@pytest.mark.usefixtures("emulated")
+def test_a_state_loaded_behind_updates_that_wait_together_is_not_taken_for_theirs(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the scale is overwritten before the reading, the updates before it still show the scale that they used."""
+    monkeypatch.setattr("ampmon.client.fused.WINDOW_NS", 500_000_000)
+    training = Training(every=10**6)
+    training.settle()
+    for _ in range(3):
+        training.update(OVERFLOW + 1)
+    training.scaler.load_state_dict({**training.scaler.state_dict(), "scale": 8.0})
+    training.update(OVERFLOW + 1)
+    updates = recording(data_directory).updates
+    assert [update.scale for update in updates[-4:]] == [2.0**10] * 3 + [8.0]
+    assert training.scaler.monitor.errors == 0
 
 
 class Incomparable(float):

@@ -92,13 +92,3 @@ def test_an_order_may_be_learned_anew_while_it_is_asked_for() -> None:
     assert how == "learned"
     assert learner.sort(Interrupted([0, 1])) == (order, "learned")
     assert learner.sort([0, 1]) == ([1, 0], "assumed")
-
-
-@pytest.mark.parametrize(("losses", "together"), [(1, True), (7, True), (8, False), (64, False)])
-def test_few_losses_are_copied_with_what_was_found(losses: int, together: bool) -> None:
-    """Micro-batches' losses join the copy of found_inf while they are few. Many would each take a copy of their own."""
-    flags = [torch.ones(())]
-    found, loss = attribution.copy_found(flags, [torch.tensor(math.inf)] * losses)
-    assert found.values() == [1.0]
-    assert (loss is not None) == together
-    assert loss is None or loss.state(1.0) == "not_finite"
