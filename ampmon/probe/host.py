@@ -163,9 +163,9 @@ def _fold(fields: Ints) -> Ints:
 
 BIAS = 127
 """The bias of fp32's exponent."""
-_BIAS_DOUBLE = 1023
-_NARROWED = slice(_BIAS_DOUBLE - BIAS, _BIAS_DOUBLE - BIAS + 256)
-"""The part of fp64's biased exponents that corresponds to fp32's."""
+_NARROWED = np.clip(np.arange(2048) - (1023 - BIAS), 1, 254).astype(np.uint8)
+"""fp32's biased exponent for each of fp64's. The first and last finite exponents stand for what lies beyond them."""
+_NARROWED[[0, -1]] = 0, 255
 
 _APART = 4096
 """Parts of this average size or more are counted one by one, which takes a tenth of the time for each element."""
@@ -206,8 +206,7 @@ class Scratch:
     @classmethod
     def of(cls, size: int, dtype: torch.dtype) -> Scratch:
         """Allocate memory for ``size`` elements of fp32 or fp64."""
-        fields = torch.uint8 if dtype == torch.float32 else torch.int16
-        dtypes = fields, torch.float16, dtype, torch.bool
+        dtypes = torch.uint8, torch.float16, dtype, torch.bool
         # The device is explicit, because the user may have changed the default one.
         return cls(*(torch.empty(size, dtype=each, device="cpu") for each in dtypes))
 
@@ -223,13 +222,11 @@ class Scratch:
         self._set_fields(array)
 
     def _set_fields(self, elements: npt.NDArray[Any]) -> None:
-        """Set each element's biased exponent: uint8, or int16 for fp64.
-
-        It is 0 for zeros and subnormals, and the last one for inf and NaN.
-        """
+        """Set each element's biased exponent of fp32: 0 for zeros and subnormals, and 255 for inf and NaN."""
         if elements.dtype == np.float64:
-            bits = elements.view(np.int64) >> 52
-            np.bitwise_and(bits, 0x7FF, out=self.fields_array, casting="unsafe")
+            exponents = elements.view(np.int64) >> 52
+            exponents &= 0x7FF
+            _NARROWED.take(exponents, out=self.fields_array, mode="clip")
         else:
             bits = elements.view(np.int32)
             # The cast to a byte drops the sign.
@@ -261,32 +258,11 @@ def _count_apart(
     array, stop = elements.numpy(), 0
     for part, fields in zip(elements.split(lengths), scratch.fields.split(lengths), strict=True):
         start, stop = stop, stop + len(part)
-        exponents.append(_count_fields(fields))
+        exponents.append(torch.bincount(fields, minlength=256).numpy())
         counted.append(
             _count_one(part, array[start:stop], scratch.flags[start:stop], exponents[-1])
         )
     return counted, exponents[0][None] if len(exponents) == 1 else np.stack(exponents)
-
-
-def _count_fields(fields: torch.Tensor) -> Ints:
-    """Count the elements by biased exponent of fp32, [256]."""
-    if fields.dtype == torch.uint8:
-        return torch.bincount(fields, minlength=256).numpy()
-    return _narrowed(torch.bincount(fields, minlength=2048).numpy())
-
-
-def _narrowed(exponents: Ints) -> Ints:
-    """Convert counts by exponent of fp64 or fp32 to counts by exponent of fp32, [..., 256].
-
-    The first and last finite exponents take what lies beyond them.
-    """
-    if exponents.shape[-1] == 256:
-        return exponents
-    counts = exponents[..., _NARROWED].copy()
-    counts[..., 0], counts[..., -1] = exponents[..., 0], exponents[..., -1]
-    counts[..., 1] = exponents[..., 1 : _NARROWED.start + 2].sum(-1)
-    counts[..., -2] = exponents[..., _NARROWED.stop - 2 : -1].sum(-1)
-    return counts
 
 
 def _count_one(
@@ -323,10 +299,9 @@ def _count_together(
         added: list[Any] = np.add.reduceat(values, starts, dtype=dtype).tolist()
         return added
 
-    size = 256 if array.dtype == np.float32 else 2048
-    places = np.repeat(np.arange(0, size * len(lengths), size), lengths)
+    places = np.repeat(np.arange(0, 256 * len(lengths), 256), lengths)
     places += scratch.fields_array
-    exponents = np.bincount(places, minlength=size * len(lengths)).reshape(-1, size)
+    exponents = np.bincount(places, minlength=256 * len(lengths)).reshape(-1, 256)
     largest = np.maximum(
         np.maximum.reduceat(array, starts), -np.minimum.reduceat(array, starts)
     ).tolist()
@@ -338,7 +313,7 @@ def _count_together(
     if any(nan):
         nan = sums(np.isnan(array), np.int64)
     off_grid = sums(scratch.flags, np.int64)
-    return list(zip(zeros, off_grid, nan, largest, squares, strict=True)), _narrowed(exponents)
+    return list(zip(zeros, off_grid, nan, largest, squares, strict=True)), exponents
 
 
 def run_squares(array: npt.NDArray[Any], scratch: Scratch, lengths: list[int]) -> Ints:
@@ -346,8 +321,7 @@ def run_squares(array: npt.NDArray[Any], scratch: Scratch, lengths: list[int]) -
 
     The shape is [parts, 3].
     """
-    bias = BIAS if array.dtype == np.float32 else _BIAS_DOUBLE
-    grid, normal = FP16.exponent_min_subnormal + bias, FP16.exponent_min_normal + bias
+    grid, normal = FP16.exponent_min_subnormal + BIAS, FP16.exponent_min_normal + BIAS
     fields, flags = scratch.fields_array, scratch.flags
     # `count` has read the flags before, so their memory is free.
     zero = run_counts(np.equal(array, 0, out=flags))
