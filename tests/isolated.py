@@ -66,12 +66,13 @@ class AtOnce:
     busy = False
 
     def __init__(self) -> None:
-        self._made: dict[Hashable, object] = {}
+        self._done: set[Hashable] = set()
 
-    def made(self, key: Hashable, job: Callable[[], object]) -> object:
-        if key not in self._made:
-            self._made[key] = job()
-        return self._made[key]
+    def done(self, key: Hashable, job: Callable[[], object]) -> bool:
+        if key not in self._done:
+            job()
+            self._done.add(key)
+        return True
 
 
 _AT_ONCE = AtOnce()

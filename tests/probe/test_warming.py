@@ -12,60 +12,56 @@ from waiting import wait_for
 
 
 def test_a_job_is_not_waited_for() -> None:
-    """`made` does not wait; each job runs once, on another thread, in order."""
-    warmer, go = BackgroundJobs[int](), threading.Event()
+    """`done` does not wait; each job runs once, on another thread, in order."""
+    warmer, go = BackgroundJobs(), threading.Event()
     ran: list[object] = []
 
-    def job() -> int:
+    def job() -> None:
         go.wait()
         ran.append(threading.current_thread() is threading.main_thread())
-        return 1
 
-    def other() -> int:
+    def other() -> None:
         ran.append("second")
-        return 2
 
     for _ in range(3):
-        assert warmer.made("first", job) is None
-    assert warmer.made("second", other) is None
+        assert not warmer.done("first", job)
+    assert not warmer.done("second", other)
     go.set()
-    wait_for(lambda: warmer.made("second", other))
-    assert (warmer.made("first", job), warmer.made("second", other)) == (1, 2)
+    wait_for(lambda: warmer.done("second", other))
+    assert warmer.done("first", job)
+    assert warmer.done("second", other)
     assert ran == [False, "second"]
 
 
 def test_a_job_is_no_daemons_whoever_asks() -> None:
     """A job requested by a daemon thread, such as torch's backward thread on a GPU, runs on a non-daemon thread."""
-    warmer = BackgroundJobs[bool]()
+    warmer = BackgroundJobs()
     ran: list[bool] = []
 
-    def job() -> bool:
+    def job() -> None:
         ran.append(threading.current_thread().daemon)
-        return True
 
-    asker = threading.Thread(target=lambda: warmer.made("job", job), daemon=True)
+    asker = threading.Thread(target=lambda: warmer.done("job", job), daemon=True)
     asker.start()
     asker.join()
-    wait_for(lambda: warmer.made("job", job))
+    wait_for(lambda: warmer.done("job", job))
     assert ran == [False]
 
 
 def test_a_job_that_fails_is_reported_and_tried_again() -> None:
     """A failed job raises once, with its error as the cause; the next request runs it again, and other jobs run."""
-    warmer = BackgroundJobs[bool]()
-    results = iter([FileNotFoundError("no compiler"), True])
+    warmer = BackgroundJobs()
+    failures = iter([FileNotFoundError("no compiler")])
 
-    def job() -> bool:
-        result = next(results)
-        if isinstance(result, Exception):
-            raise result
-        return result
+    def job() -> None:
+        for failure in failures:
+            raise failure
 
     with pytest.raises(RuntimeError, match="no compiler") as raised:
-        wait_for(lambda: warmer.made("job", job))
+        wait_for(lambda: warmer.done("job", job))
     assert isinstance(raised.value.__cause__, FileNotFoundError)
-    wait_for(lambda: warmer.made("other", lambda: True))
-    wait_for(lambda: warmer.made("job", job))
+    wait_for(lambda: warmer.done("other", lambda: True))
+    wait_for(lambda: warmer.done("job", job))
 
 
 def test_training_goes_on_where_no_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,11 +70,11 @@ def test_training_goes_on_where_no_thread_can_be_had(monkeypatch: pytest.MonkeyP
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    warmer = BackgroundJobs[bool]()
+    warmer = BackgroundJobs()
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
-        assert not warmer.made("job", lambda: True)
-    wait_for(lambda: warmer.made("job", lambda: True))
+        assert not warmer.done("job", lambda: True)
+    wait_for(lambda: warmer.done("job", lambda: True))
 
 
 FORKED = """
@@ -89,11 +85,10 @@ warmer, parent, go = BackgroundJobs(), os.getpid(), threading.Event()
 def job():
     if os.getpid() == parent:
         go.wait()
-    return True
-warmer.made("job", job)
+warmer.done("job", job)
 child = os.fork()
 if not child:
-    while not warmer.made("job", job):
+    while not warmer.done("job", job):
         pass
     sys.exit(7)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
@@ -107,8 +102,8 @@ def job():
         time.sleep(0.001)
     print("under way", flush=True)
 warmer = BackgroundJobs()
-warmer.made("job", job)
-warmer.made("other", lambda: print("behind", flush=True))
+warmer.done("job", job)
+warmer.done("other", lambda: print("behind", flush=True))
 """
 
 

@@ -7,20 +7,17 @@ import contextlib
 import ctypes
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 
 from ampmon.probe.gpu.compiler import Architecture, Compiler, Kernel, MachineCode
 from ampmon.probe.gpu.table import Unsupported
 
-
-T = TypeVar("T")
 
 ORDINARY = (
     Kernel("measure", "float32", ("int64", "float32", "float32"), (("UNSCALE", True),)),
@@ -34,7 +31,7 @@ class NotReady(Unsupported):
     """Another process is still compiling the kernels, so nothing is measured yet."""
 
 
-class BackgroundJobs(Generic[T]):
+class BackgroundJobs:
     """Runs jobs on its own thread, each once and one after the other. Callers never wait.
 
     The interpreter's exit waits for the running job and drops the others. A forked child restarts the job that was
@@ -42,9 +39,9 @@ class BackgroundJobs(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._asked: set[Hashable] = set()
-        self._ended: dict[Hashable, T | Exception] = {}
-        self._waiting: deque[tuple[Hashable, Callable[[], T]]] = deque()
+        self._waiting: dict[Hashable, Callable[[], object]] = {}
+        """In order. A running job stays the first, so that it counts as busy and a forked child starts it again."""
+        self._ended: dict[Hashable, Exception | None] = {}
         self._thread: threading.Thread | None = None
 
     @property
@@ -52,21 +49,19 @@ class BackgroundJobs(Generic[T]):
         """Whether a job is running or waiting."""
         return bool(self._waiting)
 
-    def made(self, key: Hashable, job: Callable[[], T]) -> T | None:
-        """Return the job's result, or None until it has ended. The first call starts it.
+    def done(self, key: Hashable, job: Callable[[], object]) -> bool:
+        """Return whether the job has ended. The first call starts it.
 
         The job's error is raised once, as a RuntimeError. The next call starts the job again.
         """
-        ended = self._ended.get(key)
-        if isinstance(ended, Exception):
-            self._asked.discard(key)
-            del self._ended[key]
-            raise RuntimeError(str(ended)) from ended
-        if ended is not None:
-            return ended
-        if key not in self._asked:
-            self._asked.add(key)
-            self._waiting.append((key, job))
+        # In this order, since a job that ends meanwhile is entered as ended first.
+        if key not in self._waiting:
+            if key in self._ended:
+                if (error := self._ended[key]) is None:
+                    return True
+                del self._ended[key]
+                raise RuntimeError(str(error)) from error
+            self._waiting[key] = job
         if self._thread is None or not self._thread.is_alive():
             try:
                 # Explicitly no daemon: it would inherit that from torch's own threads, which may call this first.
@@ -76,20 +71,20 @@ class BackgroundJobs(Generic[T]):
                 self._thread.start()
             except RuntimeError:  # no thread can start, or the interpreter is exiting
                 self._thread = None
-        return None
+        return False
 
     def _work(self) -> None:
         while self._waiting and threading.main_thread().is_alive():
-            # It stays there while it runs, so that it counts as busy and a forked child starts it again.
-            key, job = self._waiting[0]
+            (key, job), *_ = self._waiting.items()
             try:
-                self._ended[key] = job()
+                job()
+                self._ended[key] = None
             except Exception as error:
                 self._ended[key] = error
-            self._waiting.popleft()
+            del self._waiting[key]
 
 
-_warmer: BackgroundJobs[bool] = BackgroundJobs()
+_warmer = BackgroundJobs()
 _functions: dict[tuple[torch.device, Kernel], Function] = {}
 _compilers: list[Compiler] = []
 """The compiler that was started before the first request for a kernel."""
@@ -122,39 +117,34 @@ def prepare(device: torch.device, rehearse: Callable[[torch.device], None]) -> N
 
     That takes some seconds after the first call, or one if Triton's own disk cache has them.
     """
-    if not _warmer.made(device, partial(_prepare, device, rehearse)):
+    if not _warmer.done(device, partial(_prepare, device, rehearse)):
         raise NotReady("the kernels are being compiled")
 
 
-def _prepare(device: torch.device, rehearse: Callable[[torch.device], None]) -> bool:
+def _prepare(device: torch.device, rehearse: Callable[[torch.device], None]) -> None:
     _load(device, *ORDINARY)
     with capture_allowed(), torch.cuda.device(device):
         # On this thread's stream, the default one, because requesting another creates dozens of streams at once.
         rehearse(device)
-    return True
 
 
-def _load(device: torch.device, *kernels: Kernel) -> bool:
+def _load(device: torch.device, *kernels: Kernel) -> None:
     target = architecture(device)
     with _compilers.pop() if _compilers else Compiler() as compiler:
         binaries = [compiler.compile(kernel, target) for kernel in kernels]
     with capture_allowed():
         for kernel, binary in zip(kernels, binaries, strict=True):
             _functions[device, kernel] = Function(binary, device)
-    return True
 
 
 def launcher(device: torch.device, kernel: Kernel) -> Callable[..., None]:
     """Return a function that launches a kernel with a grid and its arguments. Raises `NotReady` until it is loaded."""
     if device.type == "cpu":
         return partial(interpret, kernel)
-    function = _functions.get((device, kernel))
-    if function is None:
-        _warmer.made((device, kernel), partial(_load, device, kernel))
-        function = _functions.get((device, kernel))
-    if function is None:
+    key = device, kernel
+    if key not in _functions and not _warmer.done(key, partial(_load, *key)):
         raise NotReady(f"the kernel {kernel.name!r} is being compiled")
-    return function
+    return _functions[key]
 
 
 def interpret(kernel: Kernel, grid: int, *arguments: torch.Tensor | None) -> None:
