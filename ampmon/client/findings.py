@@ -5,16 +5,17 @@ All of it happens on the maintenance thread, except for the users' functions, wh
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 
 from ampmon import wire
-from ampmon.spool import AnswersReader, requested
+from ampmon.spool import findings, requested
 from ampmon.system.plain import RULE, plain_finding
 from ampmon.training.series import Reader
 
@@ -61,7 +62,8 @@ class Findings:
         self.newest = ()
         self.request: int | None = None
         """When a measurement was last requested, by the server's clock; None if never."""
-        self._answers = AnswersReader()
+        self._read: bytes | None = None
+        """The newest findings, as the sender wrote them."""
         self._caller = Reader(self._failed, thread="ampmon-findings", doing="on_finding")
 
     def listen(self, listener: FindingListener) -> None:
@@ -71,10 +73,11 @@ class Findings:
     def look(self, path: Path) -> None:
         """Read what the sender left in the spool at ``path``. Raises OSError."""
         self.request = requested(path)
-        news = self._answers.news(path)
-        if news is not None:
-            understood = map(_understood, news[:FINDINGS_MAX])
-            self.newest = tuple(finding for finding in understood if finding is not None)
+        written = findings(path)
+        if written is not None and written != self._read:
+            self._read = written
+            with contextlib.suppress(msgspec.DecodeError):
+                self.newest = tuple(_understood(written))
             for finding in self.newest:
                 if finding.severity == "critical":
                     self._warn_of(finding)
@@ -99,10 +102,10 @@ def of_scaler(findings: tuple[wire.Finding, ...], scaler: str) -> tuple[wire.Fin
     return tuple(finding for finding in findings if finding.scaler in {"", scaler})
 
 
-def _understood(finding: object) -> wire.Finding | None:
-    """The finding, or None if a newer server sent another format or the rule's name is invalid."""
-    try:
-        known = msgspec.convert(finding, wire.Finding)
-    except msgspec.ValidationError:
-        return None
-    return plain_finding(known) if RULE.fullmatch(known.rule) else None
+def _understood(written: bytes) -> Iterator[wire.Finding]:
+    """Yield the findings, except those in the format of a newer server, and those with an invalid name of a rule."""
+    for finding in msgspec.msgpack.decode(written, type=list[Any])[:FINDINGS_MAX]:
+        with contextlib.suppress(msgspec.ValidationError):
+            known = msgspec.convert(finding, wire.Finding)
+            if RULE.fullmatch(known.rule):
+                yield plain_finding(known)

@@ -12,13 +12,12 @@ from ampmon.spool.layout import (
     spools,
 )
 from ampmon.spool.reader import Chunk, SpoolReader
-from ampmon.spool.state import Answers, AnswersReader, Cursor, Destination, requested
+from ampmon.spool.state import Answers, Cursor, Destination, findings, requested
 from ampmon.spool.writer import SpoolWriter
 
 
 __all__ = [
     "Answers",
-    "AnswersReader",
     "Chunk",
     "Cursor",
     "Destination",
@@ -29,6 +28,7 @@ __all__ = [
     "bytes_behind",
     "claim",
     "claimant_of",
+    "findings",
     "requested",
     "segments",
     "spools",

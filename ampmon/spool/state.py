@@ -8,7 +8,6 @@ the run, and `request`, when somebody last asked for a measurement.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -132,27 +131,11 @@ class Answers:
                 self._asked = request
 
 
-class AnswersReader:
-    """The training process's side: reads findings when they have changed."""
-
-    def __init__(self) -> None:
-        self._read: tuple[int, int] | None = None
-
-    def news(self, path: Path) -> Sequence[Any] | None:
-        """Return the findings in the spool at ``path``, unvalidated, or None if they are not new. Raises OSError."""
-        try:
-            stat = (path / _FINDINGS).stat()
-            # The inode too, because two files of one tick of the file system's clock have the same time.
-            if (stamp := (stat.st_mtime_ns, stat.st_ino)) == self._read:
-                return None
-            content = (path / _FINDINGS).read_bytes()
-        except FileNotFoundError:
-            return None
-        self._read = stamp
-        try:
-            return msgspec.msgpack.decode(content, type=list[Any])
-        except msgspec.DecodeError:
-            return None
+def findings(path: Path) -> bytes | None:
+    """The newest findings in the spool at ``path``, still encoded, or None. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        return (path / _FINDINGS).read_bytes()
+    return None
 
 
 def requested(path: Path) -> int | None:
