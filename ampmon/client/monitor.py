@@ -81,7 +81,7 @@ class Monitor(MonitorProperties):
         self._registry = ParameterRegistry(model)
         self._activations = ActivationSampler(model, config, self.failed)
         self._optimizers = OptimizerNames()
-        self._linter = Linter(self._registry, self._optimizers, self.failed)
+        self._linter = Linter(scaler, self._registry, self._optimizers, self.failed)
         self._order = BackwardOrderLearner(self._registry.living)
         self._budget = Budget(config.every, config.budget)
         self._description = Description(
@@ -109,7 +109,6 @@ class Monitor(MonitorProperties):
         """The plain gear while it is engaged, else None."""
         self._plain = PlainGear(self)
         self._connect(scaler)
-        self._linter.attached(scaler)
 
     def failed(self, where: str, error: Exception) -> None:
         """Count an error of the monitor itself. Re-raise one that a signal handler raised."""

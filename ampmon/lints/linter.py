@@ -19,7 +19,6 @@ from ampmon.lints.losses import Losses, computes_in, scaled_before
 from ampmon.lints.optimizers import (
     STEPPED,
     WAITING,
-    Beginning,
     Rates,
     Schedule,
     Waiting,
@@ -52,12 +51,13 @@ UNSCALED = "Gradients that were made without `scale()` must not be divided by th
 def harmless(
     look: Callable[Concatenate[Linter, P], None],
 ) -> Callable[Concatenate[Linter, P], None]:
-    """Wrap a method so that an error in it is reported and ends all checks."""
+    """Wrap a method so that it checks only for a stream, and an error in it is reported and ends all checks."""
 
     @functools.wraps(look)
     def guard(linter: Linter, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            look(linter, *args, **kwargs)
+            if linter._reporter.connected:
+                look(linter, *args, **kwargs)
         except Exception as error:
             linter.give_up(error)
 
@@ -85,6 +85,7 @@ class Linter:
 
     def __init__(
         self,
+        scaler: Any,
         registry: ParameterRegistry,
         names: OptimizerNames,
         report: Callable[[str, Exception], None],
@@ -97,7 +98,7 @@ class Linter:
         self._seen: dict[int, _SeenOptimizer] = {}
         self.early = True
         """Whether checks of the first updates remain. Later only `stepping` and `updated` check the loop."""
-        self._sharded = False
+        self._sharded = is_sharded_scaler(scaler)
         self._scaled = 0
         self._at_risk: set[str] = set()
         """Names of fused SGDs whose first step is not written yet."""
@@ -111,8 +112,7 @@ class Linter:
         """Whether no loss was scaled since the scaler was made or loaded; whether it was loaded; whether it updated."""
         self.schedule = Schedule()
         self._losses = Losses(self._begins, report)
-        self._scaler: weakref.ref[Any] | None = None
-        self._beginning: Beginning | None = None
+        self._scaler, self._beginning = weakref.ref(scaler), beginning(scaler)
 
     @property
     def looking(self) -> bool:
@@ -124,13 +124,9 @@ class Linter:
         self._report("lint", error)
         self._reporter.connect(None, None)
         self.early = self._suspect = False
+        self.streak = 0
 
     # -- called by the monitor, in this order --------------------------------------------------------
-
-    @harmless
-    def attached(self, scaler: Any) -> None:
-        self._sharded = is_sharded_scaler(scaler)
-        self._scaler, self._beginning = weakref.ref(scaler), beginning(scaler)
 
     def begins(self, *, loaded: bool, idle: bool) -> None:
         """Called when the scaler is created or, with ``loaded``, gets a state. ``idle``: no scaled loss is pending."""
@@ -144,8 +140,6 @@ class Linter:
         """Called before `scale()`, with the loss."""
         strayed = self._idle and self._strayed
         self._idle = self._strayed = False
-        if not self._reporter.connected:
-            return
         if strayed:
             when = " after its state was loaded" if self._loaded else ""
             self._reporter.say("moved_outside_training", when=when)
@@ -179,14 +173,13 @@ class Linter:
     @harmless
     def unscaling(self, optimizer: torch.optim.Optimizer, *, explicit: bool) -> None:
         """Called before an optimizer's gradients are unscaled: by `unscale_` if ``explicit``, else in `step`."""
-        if self._reporter.connected:
-            seen = self._of(optimizer)
-            if not seen.named:
-                seen.named = True
-                self._report_fp16(parameters_of(optimizer))
-            seen.unscaled |= explicit
-            if seen.watcher is not None:
-                seen.watcher.unscaling(optimizer, explicit=explicit)
+        seen = self._of(optimizer)
+        if not seen.named:
+            seen.named = True
+            self._report_fp16(parameters_of(optimizer))
+        seen.unscaled |= explicit
+        if seen.watcher is not None:
+            seen.watcher.unscaling(optimizer, explicit=explicit)
 
     def stepping(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:
         """Called before an optimizer's first `step()` in an iteration."""
@@ -221,7 +214,7 @@ class Linter:
         optimizer: torch.optim.Optimizer | None,
     ) -> None:
         """Called when torch raised in a method of the scaler. Report the cause if it is known."""
-        if not (self._reporter.connected and isinstance(error, AssertionError)):
+        if not isinstance(error, AssertionError):
             return
         if has_no_scale(scaler):
             why = LOADED if self._loaded else UNSCALED
@@ -261,11 +254,10 @@ class Linter:
     @harmless
     def written(self, steps: Sequence[wire.OptimizerStep], skips: int) -> None:
         """Called for each update in order, once its steps are known. May run on another thread."""
-        if self._at_risk and self._reporter.connected:
-            for step in steps:
-                if step.skipped and step.optimizer in self._at_risk:
-                    self._reporter.say("fused_sgd", optimizer=step.optimizer)
-            self._at_risk.difference_update(step.optimizer for step in steps)
+        for step in steps:
+            if step.skipped and step.optimizer in self._at_risk:
+                self._reporter.say("fused_sgd", optimizer=step.optimizer)
+        self._at_risk.difference_update(step.optimizer for step in steps)
         if not skips:
             self.streak = 0
         elif any(culprit.nan != 0 for step in steps for culprit in step.culprits):
@@ -276,8 +268,6 @@ class Linter:
 
     @harmless
     def _look_back(self, steps: Collection[int]) -> None:
-        if not self._reporter.connected:
-            return
         self._wait(steps)
         seen = {step: self._seen[step] for step in steps if step in self._seen}
         for each in seen.values():
@@ -314,9 +304,8 @@ class Linter:
                 severity = "notice" if did == STEPPED else None
                 self.say("unstepped", (), severity, optimizer=name, did=did, count=WAITING)
 
+    @harmless
     def _step_early(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:
-        if not self._reporter.connected:
-            return
         seen = self._of(optimizer)
         if path == "unscaled" and seen.watcher is not None:
             seen.watcher.stepping(optimizer)
@@ -334,7 +323,7 @@ class Linter:
 
     def _meet(self, optimizer: torch.optim.Optimizer) -> _SeenOptimizer:
         parameters = parameters_of(optimizer)
-        if self._scaler is not None and made_anew(optimizer, self._scaler, self._beginning):
+        if made_anew(optimizer, self._scaler, self._beginning):
             self._reporter.say("scaler_made_anew", optimizer=self._names.name(optimizer))
         if begins_with_leftovers(optimizer):
             self._at_risk.add(self._names.name(optimizer))
