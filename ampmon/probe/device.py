@@ -60,15 +60,10 @@ class DeviceProbe:
         self._report = report
         self._kernels = kernels.Cache()
         self._usable = True
-        self._taken: dict[torch.device, bool] = {}
-        """Cached answers of `takes`, which every update calls."""
 
     def takes(self, device: torch.device) -> bool:
         """Return whether gradients on this device are measured here: on any but a CPU, and on a CPU that `fuses`."""
-        taken = self._taken.get(device)
-        if taken is None:
-            taken = self._taken[device] = device.type != "cpu" or self.fuses(device)
-        return taken
+        return device.type != "cpu" or self.fuses(device)
 
     def fuses(self, device: torch.device) -> bool:
         """Return whether kernels run on this device. They measure gradients while they unscale them."""
@@ -132,7 +127,6 @@ class DeviceProbe:
             # torch, CUDA and Triton each raise their own class if the device is out of memory.
             if "out of memory" not in str(error):
                 self._usable = False
-                self._taken.clear()
             return None
 
 

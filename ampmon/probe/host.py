@@ -71,22 +71,22 @@ def _measure(drawn: Iterable[Drawn], indices: Sequence[int]) -> Statistics:
 def _blocks(drawn: Iterable[Drawn]) -> Iterator[tuple[list[int], list[torch.Tensor], bool]]:
     """Cut large tensors and join small ones into blocks. Yield each block's rows, a part for each, and its kind.
 
-    Its parts are all sampled (True) or all whole, and all fp64 or none.
+    Its parts are all sampled (True) or all whole.
     """
     rows: list[int] = []
     parts: list[torch.Tensor] = []
-    length, kind = 0, (False, False)
+    length, kind = 0, False
     for row, looked, numel in drawn:
-        of_kind = len(looked) < numel, looked.dtype == torch.float64
+        of_kind = len(looked) < numel
         for part in looked.split(_BLOCK):
             if parts and (length + len(part) > _BLOCK or of_kind != kind):
-                yield rows, parts, kind[0]
+                yield rows, parts, kind
                 rows, parts, length = [], [], 0
             rows.append(row)
             parts.append(part)
             length, kind = length + len(part), of_kind
     if parts:
-        yield rows, parts, kind[0]
+        yield rows, parts, kind
 
 
 class _Sums:

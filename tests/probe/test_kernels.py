@@ -145,7 +145,7 @@ def test_a_launch_finds_what_was_compiled_elsewhere(
     monkeypatch.setattr(torch._C, current, lambda index: streams[index], raising=False)
     like = SimpleNamespace(device=torch.device("cuda:0"), dtype=torch.float32)
     numbers = [torch.zeros(4, dtype=torch.int64) for _ in range(3)]
-    table = Table(numbers[0], numbers[1], 7, True)
+    table = Table(numbers[0], numbers[1], 7, True, [])
     found = torch.zeros(1)
 
     def launched() -> bool:

@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from ampmon.probe.accelerator import stream_id
@@ -44,63 +43,47 @@ class Table(NamedTuple):
     """The number of chunks, each for one program."""
     distinct: bool
     """Whether no two tensors share memory, so that each element is writable."""
-
-
-class _Kept:
-    """The table for one list of sizes on one stream."""
-
-    __slots__ = ("addresses", "spans", "table")
-
-    def __init__(self, gradients: Sequence[torch.Tensor], addresses: list[int]) -> None:
-        self.addresses = addresses
-        self.spans = [gradient.nbytes for gradient in gradients]
-        chunks = _chunks(gradients)
-        device = gradients[0].device
-        pointers = _upload(addresses, device)
-        table = upload(torch.from_numpy(chunks), device)
-        self.table = Table(pointers, table, len(chunks), apart(addresses, self.spans))
-
-    def move(self, addresses: list[int], device: torch.device) -> None:
-        """Update the addresses. Makes a new tensor each time, because the device may still have to read the old one."""
-        self.addresses = addresses
-        pointers = _upload(addresses, device)
-        distinct = apart(addresses, self.spans)
-        self.table = self.table._replace(pointers=pointers, distinct=distinct)
+    addresses: list[int]
+    """What ``pointers`` holds, on the host."""
 
 
 class Tables:
     """Tables for lists of gradients, each list of one device and dtype. Keeps those of the 16 lists used last."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[Any, ...], _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[Any, ...], Table] = OrderedDict()
 
     @property
     def nbytes(self) -> int:
         """Bytes of device memory that tables hold: 24 for each 4096 elements or more, and up to 32 for each tensor."""
-        tables = [kept.table for kept in self._kept.values()]
-        return sum(table.pointers.nbytes + table.chunks.nbytes for table in tables)
+        return sum(each.pointers.nbytes + each.chunks.nbytes for each in self._kept.values())
 
     def of(self, gradients: Sequence[torch.Tensor]) -> Table:
         """Return the table of n tensors without gaps, of one device and dtype. Enqueues copies there; does not wait."""
         first = gradients[0]
         addresses = [gradient.data_ptr() for gradient in gradients]
+        numels = [gradient.numel() for gradient in gradients]
         # The first stream to request a table writes it. Another stream could read it before that.
-        numels = map(torch.Tensor.numel, gradients)
         key = (first.device, first.dtype, stream_id(first.device), *numels)
-        kept = self._kept.get(key)
-        if kept is None:
-            kept = self._kept[key] = _Kept(gradients, addresses)
+        table = self._kept.get(key)
+        if table is None or addresses != table.addresses:
+            chunks = _chunks(numels, first.device) if table is None else table.chunks
+            # A new tensor each time, because the device may still have to read the old one.
+            pointers = torch.tensor(addresses, dtype=torch.int64, device="cpu")
+            size = first.itemsize
+            distinct = apart(addresses, [numel * size for numel in numels])
+            table = self._kept[key] = Table(
+                upload(pointers, first.device), chunks, len(chunks), distinct, addresses
+            )
             if len(self._kept) > _TABLES_KEPT:
                 self._kept.popitem(last=False)
-        elif addresses != kept.addresses:
-            kept.move(addresses, first.device)
         self._kept.move_to_end(key)
-        return kept.table
+        return table
 
 
-def _chunks(gradients: Sequence[torch.Tensor]) -> npt.NDArray[np.int64]:
-    """Return the table of chunks, int64 [grid, 3]."""
-    numels = np.array([gradient.numel() for gradient in gradients], np.int64)
+def _chunks(sizes: list[int], device: torch.device) -> torch.Tensor:
+    """Return the chunks of tensors of these sizes, int64 [grid, 3], on the device."""
+    numels = np.array(sizes, np.int64)
     size = chunk_size(int(numels.sum()))
     counts = -(-numels // size)
     grid = int(counts.sum())
@@ -110,7 +93,7 @@ def _chunks(gradients: Sequence[torch.Tensor]) -> npt.NDArray[np.int64]:
     row[:] = np.repeat(np.arange(len(numels)), counts)
     start[:] = (np.arange(grid) - np.repeat(np.cumsum(counts) - counts, counts)) * size
     length[:] = np.minimum(np.repeat(numels, counts) - start, size)
-    return table
+    return upload(torch.from_numpy(table), device)
 
 
 def chunk_size(total: int) -> int:
@@ -123,7 +106,3 @@ def apart(addresses: Sequence[int], spans: Sequence[int]) -> bool:
     """Return whether no two of the tensors at these addresses, which span this many bytes, overlap."""
     ordered = sorted((start, span) for start, span in zip(addresses, spans, strict=True) if span)
     return all(start + span <= after for (start, span), (after, _) in pairwise(ordered))
-
-
-def _upload(values: list[int], device: torch.device) -> torch.Tensor:
-    return upload(torch.tensor(values, dtype=torch.int64, device="cpu"), device)
