@@ -10,6 +10,7 @@ import functools
 import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any, Concatenate, ParamSpec
 
 import torch
@@ -69,8 +70,6 @@ class _SeenOptimizer:
     optimizer: weakref.ref[torch.optim.Optimizer]
     watcher: GradientWatcher | None
     """Watches its first updates."""
-    shares: list[tuple[int, list[str]]]
-    """Ids of other optimizers that hold some of the same parameters, with the names of these."""
     held: list[int]
     """Ids of its parameters when it was first seen."""
     waiting: Waiting
@@ -269,17 +268,17 @@ class Linter:
     @harmless
     def _look_back(self, steps: Collection[int]) -> None:
         self._wait(steps)
-        seen = {step: self._seen[step] for step in steps if step in self._seen}
-        for each in seen.values():
+        seen = [self._seen[step] for step in steps if step in self._seen]
+        for each in seen:
             self._look_at(each)
-        self._report_shared(seen)
+        optimizers = [optimizer for each in seen if (optimizer := each.optimizer())]
+        self._report_shared(optimizers)
         # Such a loop passes the loss itself backward, instead of the scaled one.
         if self._losses.updated() and not self._reporter.knows("unscaled_loss"):
             self._reporter.say("never_backward")
         self.early = self._idle or bool(self._watchers())
         if self._suspect:
             self._suspect = False
-            optimizers = [optimizer for each in seen.values() if (optimizer := each.optimizer())]
             self._reporter.submit(*look(optimizers, self._name, self._reporter))
 
     def _look_at(self, seen: _SeenOptimizer) -> None:
@@ -329,19 +328,13 @@ class Linter:
             self._at_risk.add(self._names.name(optimizer))
         # Scripts that create an optimizer for every step must not fill this dict.
         self._seen = {key: seen for key, seen in self._seen.items() if seen.optimizer() is not None}
-        shares = []
-        for key, seen in self._seen.items():
-            if (other := seen.optimizer()) is not None:
-                theirs = {id(parameter) for parameter in parameters_of(other)}
-                if both := [self._name(each) for each in parameters if id(each) in theirs]:
-                    shares.append((key, both))
         watcher = None
         if (parameter := watchable(optimizer)) is not None:
             watcher = GradientWatcher(
                 optimizer, parameter, self._losses, self._reporter, self._report, sure=self.early
             )
         held, waiting = list(map(id, parameters)), Waiting(optimizer)
-        return _SeenOptimizer(weakref.ref(optimizer), watcher, shares, held, waiting)
+        return _SeenOptimizer(weakref.ref(optimizer), watcher, held, waiting)
 
     def _report_fp16(self, parameters: Iterable[torch.Tensor]) -> None:
         fp16 = [
@@ -352,16 +345,15 @@ class Linter:
         if fp16 and not self._sharded:
             self._reporter.say("fp16_parameters", fp16, count=len(fp16))
 
-    def _report_shared(self, stepped: dict[int, _SeenOptimizer]) -> None:
-        for key, seen in stepped.items():
-            for other, names in seen.shares:
-                both = [stepped[each] for each in stepped if each in (other, key)]
-                optimizers = [optimizer for each in both if (optimizer := each.optimizer())]
-                if len(optimizers) == 2:  # neither is freed
-                    first, second = map(self._names.name, optimizers)
-                    self._reporter.say(
-                        "shared_parameter", names, first=first, second=second, count=len(names)
-                    )
+    def _report_shared(self, stepped: Sequence[torch.optim.Optimizer]) -> None:
+        for pair in combinations(stepped, 2):
+            theirs = set(map(id, parameters_of(pair[0])))
+            both = [self._name(each) for each in parameters_of(pair[1]) if id(each) in theirs]
+            if both:
+                first, second = map(self._names.name, pair)
+                self._reporter.say(
+                    "shared_parameter", both, first=first, second=second, count=len(both)
+                )
 
     def _name(self, parameter: torch.Tensor) -> str:
         index = self._registry.index(parameter)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePosixPath
 from posixpath import commonpath
@@ -183,14 +182,9 @@ SCALERS = 3
 """A second scaler may begin a new phase of training, a third is reported."""
 
 
-@dataclass(slots=True)
-class _Known:
-    beginning: Beginning
-    scaler: weakref.ref[Any]
-    scalers: int = 1
-
-
-_known: weakref.WeakKeyDictionary[torch.optim.Optimizer, _Known] = weakref.WeakKeyDictionary()
+Known: TypeAlias = tuple[Beginning | None, weakref.ref[Any], int]
+_known: weakref.WeakKeyDictionary[torch.optim.Optimizer, Known] = weakref.WeakKeyDictionary()
+"""For each optimizer: the beginning of the scalers that stepped it in a row, the last of them, and their number."""
 
 
 def beginning(scaler: Any) -> Beginning | None:
@@ -207,17 +201,13 @@ def made_anew(
 
     ``begun`` is None if the scaler was given a state, or has scaled before ampmon saw it.
     """
-    known = _known.get(optimizer)
-    if begun is None or known is None or known.beginning != begun:
-        _known.pop(optimizer, None)
-        if begun is not None:
-            _known[optimizer] = _Known(begun, scaler)
+    before, last, scalers = _known.get(optimizer, (None, scaler, 0))
+    if begun is None or begun != before:
+        scalers = 0
+    elif last is scaler or last() is scaler():
         return False
-    if known.scaler is not scaler and known.scaler() is not scaler():
-        known.scalers += 1
-        known.scaler = scaler
-        return known.scalers == SCALERS
-    return False
+    _known[optimizer] = begun, scaler, scalers + 1
+    return scalers + 1 == SCALERS
 
 
 _NEW_OPTIMIZER = (
