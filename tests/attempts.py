@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,17 +16,19 @@ from uuid import UUID
 
 from ampmon import identity, sender, wire
 from ampmon.config import resolve
+from ampmon.identity.process import ProcessIdentity, process_alive, this_process
 from ampmon.sender.loop import Loop
-from ampmon.spool import Destination, Position, SpoolReader, SpoolWriter
+from ampmon.spool import Destination, Position, SpoolWriter
+from ampmon.spool.reader import SpoolReader
 from ampmon.testing import ManualClock
 from waiting import DEADLINE_S, wait_for
 
 
-DEAD = identity.ProcessIdentity(
+DEAD = ProcessIdentity(
     pid=2**22 + 1,
     started=1,
     boot_id="an earlier boot",
-    host=identity.this_process().host,
+    host=this_process().host,
     namespace=0,
 )
 
@@ -52,7 +55,7 @@ class Attempt:
     directory: Path
     url: str = "http://127.0.0.1:9"
     mode: str = "online"
-    process: identity.ProcessIdentity | None = None
+    process: ProcessIdentity | None = None
     announced: bool = True
     segment_bytes: int = 2**23
     clock: Callable[[], float] = field(default_factory=ManualClock)
@@ -77,7 +80,10 @@ class Attempt:
             self.announce()
 
     def announce(self) -> None:
-        header = identity.new_attempt(self.options, run_id=self.run, attempt_id=self.id)
+        now_us = time.time_ns() // 1000
+        header = identity.new_attempt(
+            *(self.options, self.run, self.id), started=now_us, rank=0, world_size=1
+        )
         assert self.spool.header("attempt", wire.encode(header))
 
     def event(self, kind: str = "init", stream: str = "", **detail: object) -> None:
@@ -105,7 +111,7 @@ def end_sender(directory: Path) -> None:
     """End the directory's sender, which is nobody's child process."""
     found = wait_for(lambda: sender.status(directory))
     os.kill(found.pid, signal.SIGTERM)
-    wait_for(lambda: not identity.process_alive(found.pid, 0))
+    wait_for(lambda: not process_alive(found.pid, 0))
 
 
 @contextlib.contextmanager

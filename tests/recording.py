@@ -10,7 +10,8 @@ import numpy as np
 from ampmon import wire
 from ampmon.client import current_run
 from ampmon.numerics.histogram import Statistics
-from ampmon.spool import SpoolReader, spools
+from ampmon.spool import spools
+from ampmon.spool.reader import SpoolReader
 from attempts import BEGIN, read_on
 from waiting import DEADLINE_S
 

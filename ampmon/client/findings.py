@@ -15,7 +15,7 @@ from typing import Any, get_args
 import msgspec
 
 from ampmon import wire
-from ampmon.spool import findings, requested
+from ampmon.spool.state import findings, requested
 from ampmon.system.plain import RULE, plain_finding
 from ampmon.training.series import Reader
 

@@ -12,7 +12,6 @@ import os
 import platform
 import re
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +21,7 @@ import msgspec
 
 from ampmon import wire
 from ampmon.config import RunOptions
-from ampmon.identity import ids, process
+from ampmon.identity import process
 from ampmon.identity.redaction import REMOVED, redacted
 
 
@@ -38,29 +37,22 @@ _PARENTS_MAX = 32
 
 
 def new_attempt(
-    options: RunOptions,
-    *,
-    run_id: UUID,
-    attempt_id: UUID | None = None,
-    started: int | None = None,
-    rank: int | None = None,
-    world_size: int | None = None,
+    options: RunOptions, run_id: UUID, attempt_id: UUID, *, started: int, rank: int, world_size: int
 ) -> wire.AttemptHeader:
-    """Describe this process as an attempt of run ``run_id``. Rank and size default to the launcher's.
+    """Describe this process as an attempt of run ``run_id``.
 
-    ``started`` is in microseconds since the epoch, by default now. Reads a few small files. Config values that the wire
-    does not know become text. Passwords and tokens are removed.
+    ``started`` is in microseconds since the epoch. Reads a few small files. Config values that the wire does not know
+    become text. Passwords and tokens are removed.
     """
-    own_rank, own_size = ids.rank_of_process()
     return wire.AttemptHeader(
         run_id=run_id,
-        attempt_id=attempt_id or ids.uuid7(),
+        attempt_id=attempt_id,
         project=options.project,
         name=options.name,
         owner=owner(),
-        started=time.time_ns() // 1000 if started is None else started,
-        rank=own_rank if rank is None else rank,
-        world_size=own_size if world_size is None else world_size,
+        started=started,
+        rank=rank,
+        world_size=world_size,
         host=process.host(),
         pid=os.getpid(),
         boot_id=process.boot_id(),

@@ -2,34 +2,9 @@
 
 from __future__ import annotations
 
-from ampmon.spool.layout import (
-    Position,
-    attempt_directory,
-    bytes_behind,
-    claim,
-    claimant_of,
-    segments,
-    spools,
-)
-from ampmon.spool.reader import Chunk, SpoolReader
-from ampmon.spool.state import Answers, Cursor, Destination, findings, requested
+from ampmon.spool.layout import Position, segments, spools
+from ampmon.spool.state import Destination
 from ampmon.spool.writer import SpoolWriter
 
 
-__all__ = [
-    "Answers",
-    "Chunk",
-    "Cursor",
-    "Destination",
-    "Position",
-    "SpoolReader",
-    "SpoolWriter",
-    "attempt_directory",
-    "bytes_behind",
-    "claim",
-    "claimant_of",
-    "findings",
-    "requested",
-    "segments",
-    "spools",
-]
+__all__ = ["Destination", "Position", "SpoolWriter", "segments", "spools"]

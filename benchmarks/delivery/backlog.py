@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ampmon import sender
-from ampmon.spool import Position, bytes_behind, spools
+from ampmon.spool import Position, spools
+from ampmon.spool.layout import bytes_behind
 from benchmarks.delivery import FULL, Effort
 from benchmarks.delivery.memory import Peak, watched
 from benchmarks.delivery.training import training

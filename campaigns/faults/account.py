@@ -13,7 +13,8 @@ from pathlib import Path
 from uuid import UUID
 
 from ampmon import wire
-from ampmon.spool import Position, SpoolReader, spools
+from ampmon.spool import Position, spools
+from ampmon.spool.reader import SpoolReader
 from ampmon_server.model.aggregates import scalars
 from ampmon_server.model.aggregates.updates import ROWS
 from ampmon_server.store.pages.pages import unpack

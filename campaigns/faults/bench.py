@@ -20,8 +20,11 @@ from alembic.script import ScriptDirectory
 
 import ampmon
 from ampmon import identity, wire
+from ampmon.identity.process import ProcessIdentity, this_process
 from ampmon.sender import DestinationStatus, SenderStatus, election
-from ampmon.spool import Destination, Position, SpoolReader, SpoolWriter, attempt_directory, spools
+from ampmon.spool import Destination, Position, SpoolWriter, spools
+from ampmon.spool.layout import attempt_directory
+from ampmon.spool.reader import SpoolReader
 from ampmon.system import private
 from ampmon.wire.decoding import decode_batch
 from ampmon_server.cli.serve import listen
@@ -45,8 +48,8 @@ _migrations = ScriptDirectory.from_config(migrations.config())
 ScriptDirectory.from_config = lambda config: _migrations  # type: ignore[method-assign, assignment]
 
 _PAUSE_S = 0.01
-_NOBODY = identity.ProcessIdentity(
-    pid=2**22 + 1, started=1, boot_id="before", host=identity.this_process().host, namespace=0
+_NOBODY = ProcessIdentity(
+    pid=2**22 + 1, started=1, boot_id="before", host=this_process().host, namespace=0
 )
 
 

@@ -13,9 +13,10 @@ from uuid import UUID
 import msgspec
 
 from ampmon import identity, wire
-from ampmon.identity.process import start_time
-from ampmon.spool import Destination, Position, SpoolReader, SpoolWriter, frame, segments
+from ampmon.identity.process import ProcessIdentity, start_time, this_process
+from ampmon.spool import Destination, Position, SpoolWriter, frame, segments
 from ampmon.spool.layout import segment_path
+from ampmon.spool.reader import SpoolReader
 from batches import Trainer
 
 
@@ -56,11 +57,9 @@ class Life:
         assert self.writer.header("attempt", wire.encode(self.trainer.attempt))
         self.grow(0)
 
-    def _named(self) -> identity.ProcessIdentity:
+    def _named(self) -> ProcessIdentity:
         pid = self._process.pid
-        return msgspec.structs.replace(
-            identity.this_process(), pid=pid, started=start_time(pid) or 0
-        )
+        return msgspec.structs.replace(this_process(), pid=pid, started=start_time(pid) or 0)
 
     # -- actions ----------------------------------------------------------------------------------------------------
 

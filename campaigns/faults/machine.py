@@ -27,7 +27,8 @@ import ampmon
 from ampmon import identity, wire
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.destination_worker import DestinationWorker
-from ampmon.spool import Cursor, Destination, spools
+from ampmon.spool import Destination, spools
+from ampmon.spool.state import Cursor
 from ampmon.testing import ManualClock
 from ampmon.transport import Transport
 from ampmon.wire.decoding import decode_batch

@@ -17,7 +17,9 @@ import msgspec
 import pytest
 
 from ampmon import wire
-from ampmon.spool import Cursor, Destination, Position, SpoolReader
+from ampmon.spool import Destination, Position
+from ampmon.spool.reader import SpoolReader
+from ampmon.spool.state import Cursor
 from ampmon.testing import MemoryTransport
 from ampmon.wire.decoding import decode_batch
 from draining import drain

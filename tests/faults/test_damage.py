@@ -16,8 +16,9 @@ import torch
 import ampmon
 from ampmon import identity, wire
 from ampmon.client import current_run
-from ampmon.spool import Destination, Position, SpoolReader, SpoolWriter, frame, segments, spools
+from ampmon.spool import Destination, Position, SpoolWriter, frame, segments, spools
 from ampmon.spool.layout import segment_path
+from ampmon.spool.reader import SpoolReader
 from ampmon.testing import MemoryTransport
 from attempts import DEAD
 from campaigns.faults.backends import Real

@@ -19,7 +19,8 @@ import ampmon
 from ampmon.client import current_run
 from ampmon.client.measure_on_request import EVERY_S, UPDATES, Measuring
 from ampmon.errors import ConfigurationError
-from ampmon.spool import Answers, attempt_directory
+from ampmon.spool.layout import attempt_directory
+from ampmon.spool.state import Answers
 from device.place import PLACE
 from recording import Recording, recording, recordings
 from scaler.test_parity import bits

@@ -16,12 +16,13 @@ import msgspec
 import pytest
 
 from ampmon import sender
-from ampmon.identity import ProcessIdentity, this_process
+from ampmon.identity.process import ProcessIdentity, this_process
 from ampmon.sender import election
 from ampmon.sender.adoption import LINGER_S, SILENT_S, adopt, orphans
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.loop import Loop
-from ampmon.spool import Destination, claim, claimant_of, frame, layout, spools
+from ampmon.spool import Destination, frame, layout, spools
+from ampmon.spool.layout import claim, claimant_of
 from ampmon.testing import ManualClock, MemoryTransport
 from ampmon_server.cli.serve import orphan_senders
 from attempts import DEAD, Attempt, end_sender, seqs, working

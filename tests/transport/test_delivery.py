@@ -25,7 +25,8 @@ from ampmon.sender.backoff import Backoff
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.destination_worker import DestinationWorker
 from ampmon.sender.loop import http_transports
-from ampmon.spool import Cursor, Destination, frame, layout, spools
+from ampmon.spool import Destination, frame, layout, spools
+from ampmon.spool.state import Cursor
 from ampmon.testing import ManualClock, MemoryTransport
 from attempts import DEAD, Attempt, seqs
 from draining import DrainReport, drain

@@ -20,7 +20,7 @@ from torch import nn
 import ampmon
 from ampmon import wire
 from ampmon.client.findings import FindingListener, Findings
-from ampmon.spool import Answers, requested
+from ampmon.spool.state import Answers, requested
 from ampmon.testing import MemoryTransport
 from attempts import Attempt, end_sender
 from draining import drain

@@ -19,6 +19,8 @@ import pytest
 
 from ampmon import identity, wire
 from ampmon.config import resolve
+from ampmon.identity.attempt import git_commit, versions
+from ampmon.identity.process import process_alive, this_process
 from waiting import DEADLINE_S, wait_for
 
 
@@ -149,7 +151,7 @@ def test_process_is_alive_until_it_is_killed() -> None:
     """A running process is alive. Once killed it is gone, even as a zombie."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         process = msgspec.structs.replace(
-            identity.this_process(),
+            this_process(),
             pid=child.pid,
             started=identity.process.start_time(child.pid) or 0,
         )
@@ -163,10 +165,10 @@ def test_process_is_alive_until_it_is_killed() -> None:
 
 def test_reused_pid_is_another_process() -> None:
     """A pid whose process has another start time is a different process."""
-    this = identity.this_process()
+    this = this_process()
     assert this.fate() == "alive"
-    assert identity.process_alive(os.getpid(), this.started)
-    assert not identity.process_alive(os.getpid(), this.started + 1)
+    assert process_alive(os.getpid(), this.started)
+    assert not process_alive(os.getpid(), this.started + 1)
     assert msgspec.structs.replace(this, started=this.started + 1).fate() == "gone"
 
 
@@ -180,7 +182,7 @@ def test_reused_pid_is_another_process() -> None:
 )
 def test_fate_of_what_cannot_be_seen_is_unknown(change: dict[str, object], fate: str) -> None:
     """A reboot ends a process. On another host or in another container its fate is unknown."""
-    assert msgspec.structs.replace(identity.this_process(), **change).fate() == fate
+    assert msgspec.structs.replace(this_process(), **change).fate() == fate
 
 
 WITHOUT_BOOT_ID = """
@@ -224,14 +226,14 @@ def test_machines_without_boot_ids_are_distinguished(tmp_path: Path) -> None:
 
 def test_nothing_is_gone_for_want_of_a_descriptor() -> None:
     """If this process cannot open a file, it does not take a living process for a dead one."""
-    this = identity.this_process()
+    this = this_process()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
     try:
         with pytest.raises(OSError, match="Too many open files"):
             this.fate()
         with pytest.raises(OSError, match="Too many open files"):
-            identity.this_process()
+            this_process()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert this.fate() == "alive"
@@ -256,21 +258,17 @@ def test_commit_is_the_one_that_git_names(tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     (repository / "deep" / "down").mkdir(parents=True)
     git(repository, "init")
-    assert identity.git_commit(repository) == ""
+    assert git_commit(repository) == ""
     git(repository, "commit", "--allow-empty", "-m", "one")
     commit = git(repository, "rev-parse", "HEAD")
-    assert identity.git_commit(repository / "deep" / "down") == commit
+    assert git_commit(repository / "deep" / "down") == commit
     git(repository, "pack-refs", "--all")
-    assert identity.git_commit(repository) == commit
+    assert git_commit(repository) == commit
     git(repository, "worktree", "add", str(tmp_path / "tree"), "-b", "side")
     git(tmp_path / "tree", "commit", "--allow-empty", "-m", "two")
-    assert (
-        identity.git_commit(tmp_path / "tree")
-        == git(tmp_path / "tree", "rev-parse", "HEAD")
-        != commit
-    )
+    assert git_commit(tmp_path / "tree") == git(tmp_path / "tree", "rev-parse", "HEAD") != commit
     git(repository, "checkout", "--detach")
-    assert identity.git_commit(repository) == commit
+    assert git_commit(repository) == commit
 
 
 @pytest.mark.parametrize(
@@ -280,18 +278,21 @@ def test_broken_repository_has_no_commit(tmp_path: Path, head: bytes) -> None:
     """A damaged .git gives no commit and no exception."""
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "HEAD").write_bytes(head)
-    assert identity.git_commit(tmp_path) == ""
+    assert git_commit(tmp_path) == ""
 
 
 def test_versions_load_nothing() -> None:
     """`versions` names Python and loaded packages. It neither names nor loads torch."""
-    program = "import sys; from ampmon import identity as i; print(i.versions()); assert 'torch' not in sys.modules"
+    program = (
+        "import sys; from ampmon.identity.attempt import versions; print(versions()); "
+        "assert 'torch' not in sys.modules"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     assert "'python'" in done.stdout
     assert "torch" not in done.stdout
-    assert identity.versions()["numpy"] == np.__version__
+    assert versions()["numpy"] == np.__version__
 
 
 class _Awkward:
@@ -311,11 +312,12 @@ def test_attempt_describes_this_process_and_survives_the_wire(tmp_path: Path) ->
         "broken": "\ud800",
     }
     options = resolve(dir=tmp_path, name="a run", config=config, environment={})
-    header = identity.new_attempt(options, run_id=identity.uuid7(), rank=2, world_size=4)
+    ids = {"run_id": identity.uuid7(), "attempt_id": identity.uuid7()}
+    header = identity.new_attempt(options, **ids, started=1, rank=2, world_size=4)
     received = wire.decode(wire.encode(header))
     assert isinstance(received, wire.AttemptHeader)
     assert (received.pid, received.rank, received.world_size) == (os.getpid(), 2, 4)
-    assert (received.name, received.host) == ("a run", identity.this_process().host)
+    assert (received.name, received.host) == ("a run", this_process().host)
     assert received.owner
     assert received.config == {
         "lr": 1e-3,

@@ -225,7 +225,8 @@ def test_no_secret_reaches_the_disk(tmp_path: Path) -> None:
     """The header that is written to disk has the configuration without its secrets."""
     config = {"lr": 0.1, "password": SECRET, "hub": {"token": SECRET}, "args": ["hf_" + "a1B2" * 9]}
     options = resolve(dir=tmp_path, config=config, environment={})
-    written = wire.encode(identity.new_attempt(options, run_id=identity.uuid7()))
+    ids = {"run_id": identity.uuid7(), "attempt_id": identity.uuid7()}
+    written = wire.encode(identity.new_attempt(options, **ids, started=1, rank=0, world_size=1))
 
     assert SECRET.encode() not in written
     assert b"hf_" not in written

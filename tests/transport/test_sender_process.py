@@ -29,7 +29,8 @@ from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.destination_worker import POLL_S, DestinationWorker
 from ampmon.sender.loop import Loop
 from ampmon.sender.statusfile import DestinationStatus, SenderStatus, token_id
-from ampmon.spool import Cursor, Destination, frame, spools
+from ampmon.spool import Destination, frame, spools
+from ampmon.spool.state import Cursor
 from ampmon.system import private
 from ampmon.testing import ManualClock, MemoryTransport
 from ampmon.wire.decoding import decode_batch

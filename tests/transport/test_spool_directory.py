@@ -19,17 +19,10 @@ import pytest
 from ampmon import wire
 from ampmon.errors import SpoolError
 from ampmon.identity import uuid7
-from ampmon.spool import (
-    Chunk,
-    Cursor,
-    Destination,
-    Position,
-    SpoolReader,
-    attempt_directory,
-    frame,
-    layout,
-    segments,
-)
+from ampmon.spool import Destination, Position, frame, layout, segments
+from ampmon.spool.layout import attempt_directory
+from ampmon.spool.reader import Chunk, SpoolReader
+from ampmon.spool.state import Cursor
 from ampmon.spool.tail import SpoolTail
 from attempts import BEGIN, Attempt, endless, killed, read_on, seqs_of
 from waiting import wait_for

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from ampmon import wire
-from ampmon.spool import SpoolReader, segments
+from ampmon.spool import segments
+from ampmon.spool.reader import SpoolReader
 from ampmon.spool.relay import RING_BYTES, Relay
 from ampmon.system import mounts
 from ampmon.testing import ManualClock

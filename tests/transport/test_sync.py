@@ -17,11 +17,12 @@ import msgspec
 import pytest
 
 from ampmon import wire
-from ampmon.identity import this_process
+from ampmon.identity.process import this_process
 from ampmon.sender import election
 from ampmon.sender.adoption import SILENT_S, take
 from ampmon.sender.sync import Sync
-from ampmon.spool import Destination, claim, spools
+from ampmon.spool import Destination, spools
+from ampmon.spool.layout import claim
 from ampmon.testing import ManualClock, MemoryTransport
 from attempts import DEAD, Attempt, seqs
 from certificates import Authority
