@@ -151,17 +151,18 @@ def test_a_log_that_was_left_behind_is_not_the_copys(server: Server, tmp_path: P
 
 
 def test_no_bad_copy_is_put_back(settings: Settings, tmp_path: Path) -> None:
-    """A damaged, truncated, newer, foreign or missing copy is refused, and nothing changes."""
+    """A damaged, truncated, newer, outdated, foreign or missing copy is refused, and nothing changes."""
     trainer, good = Trainer(), tmp_path / "good.db"
     filled(settings, trainer)
     where = ("--data-dir", settings.data_directory)
     assert run_db("backup", good, *where)[0] == 0
     whole = good.read_bytes()
-    bad = {name: tmp_path / f"{name}.db" for name in ("damaged", "cut", "newer", "foreign", "away")}
+    of_schema = {"newer": "9001", "earlier": "0002", "foreign": "bd07f7e963c5"}
+    bad = {name: tmp_path / f"{name}.db" for name in ("damaged", "cut", *of_schema, "away")}
     middle = len(whole) // 2
     bad["damaged"].write_bytes(whole[:middle] + bytes(8192) + whole[middle + 8192 :])
     bad["cut"].write_bytes(whole[: middle - middle % 4096])
-    for name, revision in (("newer", "9001"), ("foreign", "bd07f7e963c5")):
+    for name, revision in of_schema.items():
         shutil.copy(good, bad[name])
         with closing(sqlite3.connect(bad[name])) as changed:
             changed.execute("UPDATE alembic_version SET version_num = ?", [revision])
@@ -174,6 +175,7 @@ def test_no_bad_copy_is_put_back(settings: Settings, tmp_path: Path) -> None:
         name: line.count(str(bad[name])) for name, (_, line) in answers.items()
     } == dict.fromkeys(bad, 1)
     assert "upgrade ampmon" in answers["newer"][1]
+    assert "export its runs with that commit" in answers["earlier"][1]
     assert in_folder(settings.server_directory) == before
     assert held(settings, trainer) == 3
 

@@ -70,9 +70,17 @@ def test_a_newer_schema_is_refused(settings: Settings, changed) -> None:
     changed("UPDATE alembic_version SET version_num = '9001'")
 
     assert "schema 9001): upgrade ampmon" in refusal(settings)
-    assert "if an earlier commit of ampmon made it, export its runs with that commit" in refusal(
-        settings
-    )
+
+
+@pytest.mark.parametrize("number", ["0001", "0002", "0013"])
+def test_the_schema_of_an_earlier_commit_is_refused(
+    settings: Settings, changed, number: str
+) -> None:
+    """A database with the number of any schema before the first release is told apart, and how to move its runs."""
+    changed(f"UPDATE alembic_version SET version_num = '{number}'")
+    line = refusal(settings)
+
+    assert f"of an earlier commit of ampmon (schema {number}): export its runs with that" in line
 
 
 def test_the_database_of_another_program_is_refused(settings: Settings, changed) -> None:

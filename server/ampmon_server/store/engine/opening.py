@@ -160,11 +160,8 @@ def _brought_up(connection: Connection, url: URL, *, alone: bool) -> Schema:
     return before
 
 
-# Until the first release, a commit may replace the schema of the one before, also by one of a lower number.
-_MOVE = (
-    "if an earlier commit of ampmon made it, export its runs with that commit, and import them into a "
-    "new database"
-)
+MOVE = "export its runs with that commit, and import them into a new database"
+"""The remedy for a database of a commit before the first release."""
 
 
 def _check(connection: Connection, url: URL) -> None:
@@ -172,7 +169,11 @@ def _check(connection: Connection, url: URL) -> None:
     stands = migrations.schema(connection)
     if stands.age == "newer":
         raise Unusable(
-            f"{_named(url)} is of a newer ampmon (schema {stands.revision}): upgrade ampmon; {_MOVE}; "
+            f"{_named(url)} is of a newer ampmon (schema {stands.revision}): upgrade ampmon, or pass {_another(url)}"
+        )
+    if stands.age == "earlier":
+        raise Unusable(
+            f"{_named(url)} is of an earlier commit of ampmon (schema {stands.revision}): {MOVE}, "
             f"or pass {_another(url)}"
         )
     if stands.age == "foreign":
@@ -198,7 +199,7 @@ def _mend(connection: Connection, found: list[str], url: URL) -> str:
     commands = [migrations.command_for(connection, each) for each in found]
     if all(commands):
         return "in that database, run " + " ".join(f"{each};" for each in commands)
-    return f"{_MOVE}; else {_restore(url)}"
+    return f"if an earlier commit of ampmon made it, {MOVE}; else {_restore(url)}"
 
 
 def _restore(url: URL) -> str:

@@ -29,15 +29,16 @@ VERSIONS = (Path(__file__).parent / "versions",)
 _Part: TypeAlias = Mapping[str, tuple[Any, ...]]
 """The columns or indexes of a table by name, each with the properties that must match."""
 
-Age = Literal["empty", "older", "current", "newer", "foreign", "unversioned"]
+Age = Literal["empty", "earlier", "older", "current", "newer", "foreign", "unversioned"]
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
     """How a database's schema compares with this version. ``revision`` is what the database states; None if nothing.
 
-    empty: it has none of our tables. foreign: another program stores its revision there. unversioned: it has our tables
-    without a revision, or several revisions, so its history is unknown.
+    empty: it has none of our tables. earlier: its number is below the first revision's, so an earlier commit made it.
+    foreign: another program stores its revision there. unversioned: it has our tables without a revision, or several
+    revisions, so its history is unknown.
     """
 
     age: Age
@@ -53,18 +54,20 @@ def schema(connection: Connection) -> Schema:
         ours = set(metadata.tables) & set(inspect(connection).get_table_names())
         return Schema("unversioned" if ours else "empty", None)
     (revision,) = heads
-    scripts = _scripts(VERSIONS)
-    if revision == scripts.get_current_head():
-        return Schema("current", revision)
-    if any(revision == script.revision for script in scripts.walk_revisions()):
-        return Schema("older", revision)
-    return Schema("newer" if re.fullmatch(r"\d{4}", revision) else "foreign", revision)
+    known = _revisions(VERSIONS)
+    if revision in known:
+        return Schema("current" if revision == known[0] else "older", revision)
+    if not re.fullmatch(r"\d{4}", revision):
+        return Schema("foreign", revision)
+    return Schema("earlier" if revision < known[-1] else "newer", revision)
 
 
 # The argument is a key of the cache: the tests add revisions.
 @cache
-def _scripts(_: tuple[Path, ...]) -> ScriptDirectory:
-    return ScriptDirectory.from_config(config())
+def _revisions(_: tuple[Path, ...]) -> list[str]:
+    """All revisions, newest first."""
+    scripts = ScriptDirectory.from_config(config())
+    return [script.revision for script in scripts.walk_revisions()]
 
 
 def upgrade(connection: Connection) -> None:

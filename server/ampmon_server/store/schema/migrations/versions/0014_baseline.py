@@ -1,7 +1,8 @@
 """Create every table of `ampmon_server.store.schema.tables`, and views for people.
 
-No older schema was released. The first revision after the first release must state its own changes, and replace the
-declarations used here by fixed statements.
+No older schema was released. Until the first release, a commit that alters a table gives this revision the next number,
+so that a database of an earlier commit is told apart. The first revision after it must state its own changes, and
+replace the declarations used here by fixed statements.
 
 The views `v_runs`, `v_stretches`, `v_moves`, `v_skips` and `v_scalars` show ids as text and codes as words. A revision
 that alters a table that they read must drop them first and create them again: SQLite cannot rename such a table.
@@ -14,7 +15,7 @@ from alembic import op
 from ampmon_server.store.schema.tables import metadata
 
 
-revision = "0001"
+revision = "0014"
 down_revision = None
 branch_labels = None
 depends_on = None
