@@ -150,7 +150,6 @@ def gradients(
     on_grid: Totals | None = None,
     off_grid: Totals | None = None,
     *,
-    exact: bool = True,
     scales: Sequence[float] | None = None,
 ) -> Cells:
     """Samples 100 ms apart as cells of one, at a scale of 1 by default."""
@@ -162,7 +161,6 @@ def gradients(
         np.array(scales or [1.0] * len(steps), np.float64),
         on_grid or none,
         off_grid or none,
-        exact,
     )
     return of_series(series)
 
@@ -302,7 +300,6 @@ def sources(draw: st.DrawFn) -> Source:
         scale[picked],
         _any_totals(draw, seed, len(picked)),
         _any_totals(draw, seed, len(picked)),
-        draw(st.booleans()),
     )
     return Source(
         series,

@@ -129,7 +129,7 @@ class _Filling:
         self._put_updates(connection, stream)
         newest = self._put_samples(connection, attempt, stream)
         if newest is not None:
-            gradients.summarize(state, totals.series(newest[-1:], exact=True))
+            gradients.summarize(state, totals.series(newest[-1:]))
         self._count(connection, state, stream, roster)
         if connection.dialect.name == "postgresql":  # as autovacuum does during normal ingest
             _unhurried(connection)

@@ -75,7 +75,7 @@ def test_the_caption_says_of_what_and_how_well_known() -> None:
     on_grid, off_grid = made.totals(hist, [0]), made.totals(hist, [7])
     few = made.totals(hist, [0], runs=100)
     exact = made.gradients([0], on_grid, off_grid)
-    sampled = made.gradients([0], few, off_grid, exact=False)
+    sampled = made.gradients([0], few, off_grid)
     words = [
         underflow(made.source(made.updates([1.0]), at), View())["layout"]["meta"]["caption"]
         for at in (exact, sampled)
@@ -94,7 +94,7 @@ def test_the_caption_says_of_what_and_how_well_known() -> None:
 def test_a_sample_has_its_interval_around_each_line() -> None:
     """A sampled share has a band with its 95 % interval; an exact one has none."""
     hist = made.histograms([{0: 1480, -20: 120}] * 2)
-    sampled = made.gradients([0, 4], made.totals(hist, [0, 0], runs=100), exact=False)
+    sampled = made.gradients([0, 4], made.totals(hist, [0, 0], runs=100))
     figure = underflow(made.source(made.updates([1.0] * 9), sampled), View())
     (band,) = made.traces(figure, name="subnormal, 95\u202f%")
     (line,) = made.traces(figure, name="subnormal")

@@ -54,7 +54,7 @@ def test_a_parameter_weighs_what_it_has_of_all_elements() -> None:
     one.zeros[0], one.histogram[0, 20] = 80, 0
     one.histogram[0] = 0
     row = totals.total(Stack.of([Sample(0, 0, 1.0, one)]), np.array([80, 4800]), 80)
-    of = totals.series(row, exact=False).on_grid
+    of = totals.series(row).on_grid
 
     assert (of.elements[0], of.looked[0], of.zeros[0]) == (4880, 160, 80 + 480)
     assert of.shares()[0, 0] == pytest.approx((80 + 480) / 4880)
@@ -103,7 +103,7 @@ def test_what_was_seen_whole_has_no_error() -> None:
     """Shares of fully measured and of sparse gradients are exact, and so are their intervals."""
     stack = Stack.of([Sample(0, 0, 1.0, statistics(2))])
     for numel, sample in (([80, 80], 80), ([80, 4800], None), ([80, 4800], 1000)):
-        of = totals.series(totals.total(stack, np.array(numel), sample), exact=True).on_grid
+        of = totals.series(totals.total(stack, np.array(numel), sample)).on_grid
         assert of.elements[0] == 160
         assert of.errors().max() == 0
         assert (np.stack(of.interval()) == of.shares()).all()
@@ -139,7 +139,7 @@ def test_intervals_of_totals_cover_what_they_say() -> None:
         for seed in range(SEEDS)
     ]
     rows = totals.total(Stack.of(samples), np.array(numel), RUN * runs)
-    of = totals.series(rows, exact=False).on_grid
+    of = totals.series(rows).on_grid
     low, high = (end[:, 0] for end in of.interval())
 
     assert 0.93 <= ((low <= truth) & (truth <= high)).mean() <= 0.97

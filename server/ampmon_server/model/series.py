@@ -165,17 +165,13 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class GradientSeries:
-    """Scaled gradients at m sampled updates, split into the parameters on fp16's grid and the others.
-
-    ``exact`` says whether every element was looked at.
-    """
+    """Scaled gradients at m sampled updates, split into the parameters on fp16's grid and the others."""
 
     step: Ints
     time: Ints
     scale: Floats
     on_grid: Totals
     off_grid: Totals
-    exact: bool = True
 
     def __len__(self) -> int:
         return len(self.step)
@@ -267,7 +263,6 @@ def _made(
         **arrays(parts, ("step", "time", "scale")),
         on_grid=Totals(**arrays([part.on_grid for part in parts], names)),
         off_grid=Totals(**arrays([part.off_grid for part in parts], names)),
-        exact=all(part.exact for part in parts),
     )
 
 

@@ -146,7 +146,7 @@ class BatchWriter:
                 if stream.sampled > len(taken) or len(parts) >= world_sizes(*run)[start]:
                     gradients.summarize(self.state, samples.together(self.connection, parts, step))
             elif self._is_lowest(stream, samples=1):
-                gradients.summarize(self.state, totals.series(written[-1:], exact=True))
+                gradients.summarize(self.state, totals.series(written[-1:]))
         return parts
 
     def _resume(self, rows: RowMaker, first: wire.Update) -> None:

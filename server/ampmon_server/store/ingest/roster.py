@@ -226,7 +226,6 @@ class Roster:
             int(header.enabled),
             packed.layout,
             header.sample,
-            int(_is_exact(header)),
             packed.settings,
             packed.parameter_count,
             packed.parameters,

@@ -156,7 +156,7 @@ def _series(
         order = keep[np.argsort(samples["step"][keep], kind="stable")]
         samples, attempts = picked(samples, order), attempts[order]
     within = (samples["step"] >= start) & (samples["step"] < stop)
-    return totals.series(samples[within], exact=source.exact), attempts[within]
+    return totals.series(samples[within]), attempts[within]
 
 
 def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard]:

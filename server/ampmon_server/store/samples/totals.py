@@ -122,7 +122,7 @@ def samples_from_bytes(blocks: Sequence[bytes]) -> Samples:
     )
 
 
-def series(samples: Samples, *, exact: bool) -> GradientSeries:
+def series(samples: Samples) -> GradientSeries:
     """Convert rows to the series that figures draw."""
     return GradientSeries(
         step=samples["step"].astype(np.int64),
@@ -130,7 +130,6 @@ def series(samples: Samples, *, exact: bool) -> GradientSeries:
         scale=samples["scale"].astype(np.float64),
         on_grid=_totals(samples["on_grid"]),
         off_grid=_totals(samples["off_grid"]),
-        exact=exact,
     )
 
 

@@ -208,8 +208,6 @@ headers = of_run(
     flag("enabled"),
     Column("layout", String(16), nullable=False),
     Column("sample", BigInteger),
-    # Whether every element of every parameter is looked at.
-    flag("exact"),
     Column("settings", Text, nullable=False),
     count("parameter_count"),
     Column("parameters", LargeBinary, nullable=False),

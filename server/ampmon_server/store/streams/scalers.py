@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from operator import attrgetter
+from typing import Any
 from uuid import UUID
 
 import msgspec
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, literal, select
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, select
 
 from ampmon import wire
 from ampmon_server.model.series import Flags, Ints
@@ -105,7 +106,7 @@ NO_HEADER = Header(0, pack(()), None, None, "{}", "replicated")
 class StreamSource:
     """A stream. The first fields are the columns of `tables.streams`, in their order.
 
-    ``overlaid``: it has several attempts, so rows may be superseded.
+    ``overlaid``: the run has several attempts, so rows may be superseded.
     ``layout`` is "sharded" if it was so in any attempt. Rows before step ``rows_from`` and samples before
     ``samples_from`` are held only as rolled-up cells. Rows after step ``counts_to`` are left out, because the run went
     back and has not come that far again. Ingest sets ``header``, that of the attempt.
@@ -123,7 +124,6 @@ class StreamSource:
     rows_from: int = 0
     samples_from: int = 0
     overlaid: bool = True
-    exact: bool = True
     counts_to: int = INTEGER_MAX
     header: Header = NO_HEADER
 
@@ -225,81 +225,56 @@ class Scaler:
         return replace(self, sources=tuple(cut))
 
 
-_ITS_HEADERS = (headers.c.run_id == streams.c.run_id) & (headers.c.stream == streams.c.stream)
-_SCALER = streams.alias()
+_OF_RUN = (
+    select(runs.c.disabled, *streams.c, runs.c.attempts)
+    .outerjoin_from(runs, streams, streams.c.run_id == runs.c.run_id)
+    .where(runs.c.run_id == bindparam("of"), runs.c.deleted == 0)
+    .order_by(streams.c.rank, streams.c.stream)
+)
+"""Selects the streams of a run; without any, a row with nulls for their columns."""
 
 
-_Which = Literal["all", "one", "scalers", "first", "alike"]
-
-
-@lru_cache
-def _finding(which: _Which) -> Select[Any]:
-    """Select whether a run is disabled, and of its streams all columns, how many attempts, and whether it is exact.
-
-    These are ``all`` streams, the ``one`` with a ``number``, or those of all ``scalers``, of the ``first`` one or of
-    that stream's. Without any, there is one row with nulls for its columns.
-    """
-    run, table, scaler = runs.c, streams.c, _SCALER.c
-    of = table.run_id == run.run_id
-    if which == "one":
-        of &= table.stream == bindparam("number")
-    elif which == "scalers":
-        of &= table.scaler != ""
-    elif which != "all":
-        chosen = select(scaler.scaler).where(scaler.run_id == bindparam("of"), scaler.scaler != "")
-        if which == "alike":
-            chosen = chosen.where(scaler.stream == bindparam("number"))
-        of &= table.scaler == chosen.order_by(scaler.stream).limit(1).scalar_subquery()
-    statement = (
-        select(run.disabled, *table)
-        .outerjoin_from(runs, streams, of)
-        .where(run.run_id == bindparam("of"), run.deleted == 0)
-        .order_by(table.rank, table.stream)
-    )
-    if which in {"all", "one"}:
-        return statement.add_columns(run.attempts, literal(1))
-    described = func.count(headers.c.attempt), func.min(headers.c.exact)
-    # An inner join in an outer one would read all runs.
-    statement = statement.outerjoin(headers, _ITS_HEADERS).add_columns(*described)
-    return statement.group_by(run.disabled, *table)
-
-
-def _found(
-    connection: Connection, run_id: bytes, which: _Which, stream: int | None = None
-) -> tuple[bool, list[StreamSource]]:
-    """Whether a run is disabled, and some of its streams. Raises NotFound for an unknown run or ``stream``."""
-    asked = {"of": run_id} if stream is None else bound((run_id, stream))
-    found = fetch(connection, _finding(which), asked)
+def _found(connection: Connection, run_id: bytes) -> tuple[bool, list[StreamSource]]:
+    """Whether a run is disabled, and its streams. Raises NotFound."""
+    found = fetch(connection, _OF_RUN, {"of": run_id})
     if not found:
         raise NotFound(f"There is no run {UUID(bytes=run_id)}.")
-    sources = [
-        StreamSource(*[*fields, attempts > 1, bool(exact)])
-        for _, *fields, attempts, exact in found
+    return bool(found[0][0]), [
+        StreamSource(*[*fields, attempts > 1])
+        for _, *fields, attempts in found
         if fields[0] is not None
     ]
-    if stream is not None and not sources:
+
+
+def _numbered(of: Sequence[StreamSource], run_id: bytes, stream: int | None) -> list[StreamSource]:
+    """The ``stream`` among those of a run, or all of them. Raises NotFound."""
+    found = [each for each in of if stream in {None, each.number}]
+    if stream is not None and not found:
         raise NotFound(f"Run {UUID(bytes=run_id)} has no stream {stream}.")
-    return bool(found[0][0]), sources
+    return found
 
 
 def find(connection: Connection, run_id: UUID, stream: int | None) -> Scaler:
     """The scaler of a stream, or the run's first scaler. Raises NotFound for an unknown run or stream."""
-    which: _Which = "first" if stream is None else "alike"
-    disabled, of = _found(connection, run_id.bytes, which, stream)
-    return Scaler(run_id.bytes, of[0].scaler if of else "", tuple(of), disabled)
+    disabled, every = _found(connection, run_id.bytes)
+    of = [each for each in every if each.scaler]
+    chosen = _numbered(of, run_id.bytes, stream)
+    name = min(chosen, key=attrgetter("number")).scaler if chosen else ""
+    return Scaler(run_id.bytes, name, tuple(each for each in of if each.scaler == name), disabled)
 
 
 def sources(connection: Connection, run_id: bytes, stream: int | None = None) -> list[StreamSource]:
     """The streams of a run, or the requested one. Raises NotFound."""
-    return _found(connection, run_id, "all" if stream is None else "one", stream)[1]
+    return _numbered(_found(connection, run_id)[1], run_id, stream)
 
 
 def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:
     """The scalers of a run, over all of its ranks. Raises NotFound."""
     found: dict[str, list[StreamSource]] = {}
-    disabled, of = _found(connection, run_id, "scalers")
+    disabled, of = _found(connection, run_id)
     for source in of:
         found.setdefault(source.scaler, []).append(source)
+    found.pop("", None)
     # A database may sort by its locale.
     return [Scaler(run_id, name, tuple(found[name]), disabled) for name in sorted(found)]
 
@@ -307,7 +282,7 @@ def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:
 _SHARDED = (
     select(headers.c.attempt)
     .distinct()
-    .join(streams, _ITS_HEADERS)
+    .join(streams, (headers.c.run_id == streams.c.run_id) & (headers.c.stream == streams.c.stream))
     .where(
         streams.c.run_id == bindparam("of"),
         streams.c.scaler == bindparam("name"),
