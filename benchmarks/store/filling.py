@@ -25,7 +25,7 @@ from ampmon_server.store.ingest import ingest
 from ampmon_server.store.ingest.roster import Remembered, Roster
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.samples import gradients, parameter_rollups, totals
-from ampmon_server.store.schema.tables import ledger, metadata, module_blocks, skips
+from ampmon_server.store.schema.tables import ledger, metadata, skips
 from ampmon_server.store.streams import attempts
 from ampmon_server.store.streams import state as run_state
 from ampmon_server.store.streams.attempts import Attempt
@@ -239,7 +239,7 @@ class _Filling:
             samples = [self._sample(step, chance) for step in steps[first : first + _SAMPLES]]
             newest = gradients.write(connection, attempt, stream, samples)
             passed = [_through_modules(each) for each in samples[::MODULES_EVERY]]
-            gradients.write_blocks(connection, module_blocks, attempt, stream, passed)
+            gradients.write_modules(connection, attempt, stream, passed)
         return newest
 
     def _sample(self, step: int, chance: np.random.Generator) -> Sample:

@@ -27,7 +27,7 @@ BATCH, SAMPLED_BATCH = 1000, 20
 
 TABLES = {
     ("update_pages", "rollups"): ("update", 16, 24),
-    ("gradient_blocks", "gradient_totals"): ("sample", 4000, 4000),
+    ("gradient_blocks",): ("sample", 4000, 4000),
     ("gradient_rollups",): ("sample", None, None),
     ("parameter_rollups",): ("sample", None, None),
 }

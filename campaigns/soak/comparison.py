@@ -16,7 +16,6 @@ from ampmon_server.store.pages.pages import PagedSeries, Rows, unpack
 from ampmon_server.store.schema.tables import (
     attempts,
     gradient_blocks,
-    gradient_totals,
     ledger,
     runs,
     skips,
@@ -208,9 +207,8 @@ class _Attempt:
             if len(ranges) != 1 or ranges[0] != 0:
                 yield f"the ledger of stream {stream} is in pieces: they begin at {ranges}"
         sampled = sum(update.sampled for update in self.updates.values())
-        for table in (gradient_totals, gradient_blocks):
-            if (held := sum(each.samples for each in self._of(table))) != sampled:
-                yield f"{table.name} holds {held} samples, and {sampled} updates are sampled"
+        if (held := sum(each.samples for each in self._of(gradient_blocks))) != sampled:
+            yield f"gradient_blocks hold {held} samples, and {sampled} updates are sampled"
 
     def _ranges(self) -> dict[int, list[int]]:
         found = defaultdict(list)

@@ -34,7 +34,7 @@ from batches import Trainer, activations, statistics
 from databases import provide
 
 
-PACKED = {"gradient_totals": ("data",), "gradient_blocks": BLOCK, "module_blocks": BLOCK}
+PACKED = {"gradient_blocks": ("totals", *BLOCK), "module_blocks": BLOCK}
 TABLES = tuple(PACKED)
 
 
@@ -55,15 +55,16 @@ def blocks(settings: Settings, table: str) -> list[tuple[int, int, int, tuple[by
         ).all()
     database.dispose()
     for row in rows:
-        assert row.samples == len(steps(table, row[4:])) <= SAMPLES_MAX
+        assert row.samples == len(steps(row[4:])) <= SAMPLES_MAX
     return [(row.attempt, row.first_step, row.last_step, row[4:]) for row in rows]
 
 
-def steps(table: str, packed: tuple[bytes, ...]) -> list[int]:
-    if table == "gradient_totals":
-        found: list[int] = totals.samples_from_bytes(packed)["step"].tolist()
-        return found
-    return packing.stack_from_bytes(packed).steps.tolist()
+def steps(packed: tuple[bytes, ...]) -> list[int]:
+    """The steps of the samples in a block. Its sums, if it has any, are of the same ones."""
+    *sums, counts, magnitudes, bins = packed
+    found: list[int] = packing.stack_from_bytes((counts, magnitudes, bins)).steps.tolist()
+    assert not sums or totals.samples_from_bytes(sums)["step"].tolist() == found
+    return found
 
 
 @pytest.mark.parametrize("size", [1, 3, 50])
@@ -76,7 +77,7 @@ def test_small_blocks_are_packed_together(settings: Settings, store: Store, size
 
     for table in TABLES:
         held = blocks(settings, table)
-        assert [step for *_, data in held for step in steps(table, data)] == list(range(40))
+        assert [step for *_, data in held for step in steps(data)] == list(range(40))
         assert len(held) <= 40 // SAMPLES_MAX + 5
     found = store.parameters(trainer.run_id, step=33).parameters
     assert [row.histogram for row in found] == statistics(seed=33).histogram.tolist()
@@ -94,7 +95,7 @@ def test_the_newest_sample_is_looked_for_at_the_end_of_a_run(store: Store) -> No
     asked: list[str] = []
     listen(store._engine, "before_cursor_execute", lambda *each: asked.append(each[2]))
     assert store.parameters(trainer.run_id).step == 10**6
-    assert sum("FROM gradient_totals" in each.replace("\n", " ") for each in asked) == 2
+    assert sum("SELECT gradient_blocks.attempt" in each.replace("\n", " ") for each in asked) == 2
 
 
 def test_of_many_parameters_few_samples_are_held_at_once(
@@ -123,7 +124,8 @@ def test_a_block_is_of_alike_samples(settings: Settings, store: Store) -> None:
     for seed in range(12):
         store.ingest(trainer.batch([record(trainer, seed, parameters=1 + (seed >= 5))]))
 
-    stacks = [packing.stack_from_bytes(data) for *_, data in blocks(settings, "gradient_blocks")]
+    held = blocks(settings, "gradient_blocks")
+    stacks = [packing.stack_from_bytes(data[1:]) for *_, data in held]
     assert [len(stack.parameters) for stack in stacks] == sorted(
         len(stack.parameters) for stack in stacks
     )
@@ -160,7 +162,7 @@ def test_whatever_comes_when_is_held_once(
             for attempt, (resumed, count) in enumerate(starts):
                 of = [block for block in held if block[0] == attempt]
                 origin = resumed if attempt else 0
-                found = [step for *_, data in of for step in steps(table, data)]
+                found = [step for *_, data in of for step in steps(data)]
                 assert found == list(range(origin, origin + count))
                 for (_, _, last, _), (_, after, _, _) in pairwise(of):
                     assert last < after

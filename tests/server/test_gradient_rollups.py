@@ -211,7 +211,7 @@ def test_shards_are_added_up_for_the_summary_when_the_last_arrives(store: Store)
     with statements(store._engine) as executed:
         for rank in ranks:
             store.ingest(rank.batch(rank.updates(2, sampled=[1]), headers=()))
-    assert sum(each.startswith("SELECT gradient_totals.attempt") for each in executed) == len(ranks)
+    assert sum(each.startswith("SELECT gradient_blocks.attempt") for each in executed) == len(ranks)
 
 
 @pytest.mark.parametrize("layouts", [("replicated", "sharded"), ("sharded", "replicated")])

@@ -29,7 +29,6 @@ from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.schema.tables import (
     events,
     gradient_blocks,
-    gradient_totals,
     metadata,
     rollups,
     runs,
@@ -525,5 +524,5 @@ def test_a_deleted_run_is_cleared_and_stays_away(store: Store, trainer: Trainer)
     assert {table.name: held(store, table) for table in of_runs if held(store, table)} == {}
     late = store.ingest(trainer.batch(trainer.updates(10)))
     assert not late.changed
-    assert updates(store) == held(store, gradient_totals) == 0
+    assert updates(store) == held(store, gradient_blocks) == 0
     assert store.due(Keep()) == []

@@ -227,11 +227,11 @@ DAMAGE = {
         "its steps differ from its key",
     ),
     "a block that is gone": (
-        "DELETE FROM gradient_totals WHERE first_step = (SELECT max(first_step) FROM gradient_totals)",
-        "in only one of gradient_blocks and gradient_totals",
+        "DELETE FROM gradient_blocks WHERE first_step = (SELECT max(first_step) FROM gradient_blocks)",
+        "samples, but 1",
     ),
     "sums of samples": (
-        "UPDATE gradient_totals SET data = substr(data, 1, 50) WHERE first_step < 500",
+        "UPDATE gradient_blocks SET totals = substr(totals, 1, 50) WHERE first_step < 500",
         "a block of it cannot be read",
     ),
     "names of parameters": ("DELETE FROM parameter_rollups WHERE level = 0", "the names of stream"),

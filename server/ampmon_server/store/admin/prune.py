@@ -37,7 +37,6 @@ from ampmon_server.store.samples import parameter_rollups
 from ampmon_server.store.schema.tables import (
     BLOCK,
     gradient_blocks,
-    gradient_totals,
     metadata,
     module_blocks,
     runs,
@@ -60,7 +59,7 @@ DATA = [table for table in metadata.sorted_tables if "run_id" in table.c and tab
 """The tables with data of runs. Streams come last, so `deleted` still finds a run after an interruption."""
 DATA.sort(key=lambda table: table is streams)
 
-_SAMPLES = (gradient_totals, gradient_blocks, module_blocks)
+_SAMPLES = (gradient_blocks, module_blocks)
 _LARGE = {*_SAMPLES, scalar_pages, update_pages}
 
 
@@ -231,11 +230,11 @@ def _size(connection: Connection, table: Table, of: ColumnElement[bool]) -> Prun
     def total(what: ColumnElement[int]) -> int:
         return int(connection.scalar(select(what).select_from(table).where(of)) or 0)
 
-    packed = [func.length(table.c[name]) for name in BLOCK if name in table.c]
+    packed = [func.length(table.c[name]) for name in ("totals", *BLOCK) if name in table.c]
     rows = {update_pages: update_pages.c.updates, scalar_pages: scalar_pages.c.logged}.get(table)
     return PruneSize(
         rows=0 if rows is None else total(func.sum(rows)),
-        samples=total(func.sum(table.c.samples)) if table is gradient_totals else 0,
+        samples=total(func.sum(table.c.samples)) if table is gradient_blocks else 0,
         block_bytes=sum(total(func.sum(each)) for each in packed) if table in _SAMPLES else 0,
         parts=total(func.count()),
     )
@@ -342,7 +341,7 @@ def _samples_from(connection: Connection, one: PruneTask, together: list[Row[Any
                 table.c.stream.in_([row.stream for row in together]),
             )
         )
-        for table in (gradient_totals, module_blocks)
+        for table in _SAMPLES
     ]
     bits = BITS * THIN.stop
     return min((last for last in lasts if last is not None), default=0) >> bits << bits

@@ -6,7 +6,7 @@ Each page is read once: `RecordedRows` remembers what other checks need of its r
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -29,7 +29,6 @@ from ampmon_server.store.schema.tables import (
     attempts,
     events,
     gradient_blocks,
-    gradient_totals,
     headers,
     ledger,
     module_blocks,
@@ -328,31 +327,35 @@ def _fits(row: Row[Any], name: str, kinds: dict[str, msgspec.json.Decoder[Any]])
 # -- samples -----------------------------------------------------------------------------------------------------------
 
 
-def of_samples(connection: Connection, run_id: bytes) -> Iterator[Defect]:
+def of_samples(connection: Connection, run_id: bytes, rows: RecordedRows) -> Iterator[Defect]:
     """Yield blocks that cannot be read, hold other steps than their key, or overlap another of their attempt.
 
-    Also yield headers of sampled attempts that are missing, and headers that cannot be read.
+    Also yield streams with more or fewer samples than sampled updates, headers of sampled attempts that are missing,
+    and headers that cannot be read.
     """
-    sampled: dict[Table, dict[_Place, list[Ints]]] = {}
-    for table, steps_of in _STEPS.items():
-        found = sampled[table] = defaultdict(list)
+    stored, sampled = Counter[int](), set[_Place]()
+    for table in (gradient_blocks, module_blocks):
         before: dict[_Place, int] = {}
         for row in _in_order(connection, table, run_id, _BLOCKS_AT_ONCE):
             steps = f"steps {row.first_step} to {row.last_step}"
             where, place = f"{table.name}, stream {row.stream}, {steps}", (row.stream, row.attempt)
+            sampled.add(place)
+            stored[row.stream] += row.samples * (table is gradient_blocks)
             try:
-                held = steps_of(row)
+                held = packing.stack_from_bytes(row[-3:]).steps
+                sums = totals.samples_from_bytes(row[6:-3])["step"]
             except (Damaged, ValueError) as error:
                 yield Defect(where, str(error), RESTORE)
                 continue
-            if not _matches(row, held):
+            if not _matches(row, held) or (
+                table is gradient_blocks and sums.tolist() != held.tolist()
+            ):
                 yield Defect(where, "its steps differ from its key", RESTORE)
             elif row.first_step <= before.get(place, -1):
                 yield Defect(where, "it overlaps the block before it", RESTORE)
             before[place] = max(before.get(place, -1), row.last_step)
-            found[place].append(held)
-    yield from _unpaired(sampled[gradient_blocks], sampled[gradient_totals])
-    yield from _headers(connection, run_id, {place for each in sampled.values() for place in each})
+    yield from _uncounted(connection, run_id, rows, stored)
+    yield from _headers(connection, run_id, sampled)
 
 
 def _matches(row: Row[Any], steps: Ints) -> bool:
@@ -363,28 +366,16 @@ def _matches(row: Row[Any], steps: Ints) -> bool:
     )
 
 
-_STEPS: dict[Table, Callable[[Row[Any]], Ints]] = {
-    gradient_blocks: lambda row: packing.stack_from_bytes(row[-3:]).steps,
-    gradient_totals: lambda row: totals.samples_from_bytes([row.data])["step"],
-    module_blocks: lambda row: packing.stack_from_bytes(row[-3:]).steps,
-}
-
-
-def _unpaired(blocks: dict[_Place, list[Ints]], sums: dict[_Place, list[Ints]]) -> Iterator[Defect]:
-    """Yield attempts with samples in only one of the two tables: per parameter, and summed over parameters.
-
-    Steps before the later start of the two are ignored, because pruning may cut the tables at different blocks.
-    """
-    for place in sorted(blocks.keys() | sums.keys()):
-        one, other = (
-            np.concatenate([np.zeros(0, np.int64), *each.get(place, [])]) for each in (blocks, sums)
-        )
-        alone = np.setxor1d(one, other)
-        if len(one) and len(other):
-            alone = alone[alone >= max(one[0], other[0])]
-        if len(alone):
-            what = f"{len(alone)} samples are in only one of gradient_blocks and gradient_totals"
-            yield Defect(f"{_attempt(place)}, step {alone[0]}", what, RESTORE)
+def _uncounted(
+    connection: Connection, run_id: bytes, rows: RecordedRows, stored: Counter[int]
+) -> Iterator[Defect]:
+    """Yield whole streams whose samples are not as many as their sampled updates."""
+    of = streams.c
+    whole = select(of.stream).where(of.run_id == run_id, of.samples_from == 0).order_by(of.stream)
+    for stream in connection.scalars(whole):
+        if stream not in rows.incomplete and stored[stream] != rows.sampled[stream]:
+            what = f"it has {stored[stream]} samples, but {rows.sampled[stream]} sampled updates"
+            yield Defect(f"stream {stream}", what, RESTORE)
 
 
 def _headers(connection: Connection, run_id: bytes, wanted: set[_Place]) -> Iterator[Defect]:

@@ -143,7 +143,7 @@ def _defects(connection: Connection, run: Row[Any]) -> Iterator[Defect]:
     yield from recorded.of_ledger(connection, run.run_id, rows)
     yield from derived.defects(connection, run.run_id)
     yield from recorded.of_totals(connection, run, rows)
-    yield from recorded.of_samples(connection, run.run_id)
+    yield from recorded.of_samples(connection, run.run_id, rows)
     yield from recorded.of_texts(connection, run)
     yield from (defect for defect, _ in _of_no_stream(connection, run.run_id))
 

@@ -21,9 +21,7 @@ from ampmon_server.store.samples import gradients, parameter_rollups, samples, t
 from ampmon_server.store.samples.samples import Change
 from ampmon_server.store.schema.tables import (
     events,
-    gradient_totals,
     headers,
-    module_blocks,
     moves,
     skips,
     streams,
@@ -118,7 +116,7 @@ class BatchWriter:
             for place, update in placed
             if update.activations is not None
         ]
-        gradients.write_blocks(self.connection, module_blocks, self.attempt, stream, passed)
+        gradients.write_modules(self.connection, self.attempt, stream, passed)
 
     def _samples(
         self,
@@ -137,7 +135,7 @@ class BatchWriter:
         written = gradients.write(self.connection, self.attempt, stream, made)
         parts = samples.parts(self.connection, scaler, self.attempt)
         step = made[-1].step
-        following = self.connection, gradient_totals, [stream], step + 1
+        following = self.connection, [stream], step + 1
         is_late = taken[-1][1].seq < held and samples.next_step(*following) is not None
         if self._is_present(stream) and not is_late:
             if stream.header.is_sharded:

@@ -7,7 +7,7 @@ repacked more than log2(32) times.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -16,13 +16,13 @@ from sqlalchemy import Connection, Select, Table, bindparam, delete, select
 from sqlalchemy.sql.dml import ReturningDelete
 
 from ampmon.numerics.histogram import headroom_bits
-from ampmon_server.model.series import GradientSeries, Ints
+from ampmon_server.model.series import GradientSeries
 from ampmon_server.store.engine.numbers import split
 from ampmon_server.store.engine.rows import bound, fetch, insert_rows, of_attempt
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample, Stack
 from ampmon_server.store.samples import totals
-from ampmon_server.store.schema.tables import gradient_blocks, gradient_totals
+from ampmon_server.store.schema.tables import gradient_blocks, module_blocks
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import StreamSource
 from ampmon_server.store.streams.state import RunState
@@ -33,6 +33,9 @@ SAMPLES_MAX = 32
 
 _AT_ONCE = 8
 """Blocks read by one statement: more than there are small ones, unless samples arrived out of order."""
+
+_TOTALS = "totals"
+"""The column of a stack with the sums of its samples over parameters."""
 
 _Place: TypeAlias = tuple[bytes, int, int]
 """run_id, stream and attempt. The blocks of one place do not overlap."""
@@ -45,61 +48,51 @@ def write(
     samples: Sequence[Sample],
 ) -> totals.Samples:
     """Store samples, given in order of step, and return their sums over parameters."""
-    stacks = write_blocks(connection, gradient_blocks, attempt, stream, samples)
-    rows = np.concatenate(
-        [totals.total(stack, stream.header.numel, stream.header.sample) for stack in stacks]
-    )
-    _write_totals(connection, (*stream.key, attempt.number), rows)
-    return rows
-
-
-def write_blocks(
-    connection: Connection,
-    table: Table,
-    attempt: Attempt,
-    stream: StreamSource,
-    samples: Sequence[Sample],
-) -> list[Stack]:
-    """Store samples, given in order of step, as blocks in ``table``. Return them as stacks of alike neighbours."""
     stacks = packing.stacks(samples)
-    if stacks:
-        place = (*stream.key, attempt.number)
-        before = _take(connection, table, place, [each.step for each in samples])
-        together = [*map(packing.stack_from_bytes, before), *stacks]
-        whole = packing.regrouped(together, SAMPLES_MAX)
-        blocks = [(stack.steps, *packing.block_to_bytes(stack)) for stack in whole]
-        _put(connection, table, place, blocks)
-    return stacks
+    for stack in stacks:
+        of = stream.header.numel, stream.header.sample
+        stack.columns[_TOTALS] = totals.total(stack, *of)
+    _write(connection, gradient_blocks, (*stream.key, attempt.number), stacks)
+    return np.concatenate([stack.columns[_TOTALS] for stack in stacks])
 
 
-def _write_totals(connection: Connection, place: _Place, rows: totals.Samples) -> None:
-    before = _take(connection, gradient_totals, place, rows["step"])
-    if before:
-        rows = np.concatenate([totals.samples_from_bytes([data for (data,) in before]), rows])
-        rows = rows[np.argsort(rows["step"], kind="stable")]
-    chunks = np.split(rows, range(SAMPLES_MAX, len(rows), SAMPLES_MAX))
-    blocks = [(each["step"], totals.samples_to_bytes(each)) for each in chunks]
-    _put(connection, gradient_totals, place, blocks)
-
-
-def _put(
-    connection: Connection,
-    table: Table,
-    place: _Place,
-    blocks: Iterable[tuple[Any, ...]],
+def write_modules(
+    connection: Connection, attempt: Attempt, stream: StreamSource, samples: Sequence[Sample]
 ) -> None:
-    """Insert blocks, each given by the steps of its samples and its packed columns."""
+    """Store samples of activations, given in order of step."""
+    if samples:
+        place = *stream.key, attempt.number
+        _write(connection, module_blocks, place, packing.stacks(samples))
+
+
+def _write(connection: Connection, table: Table, place: _Place, stacks: Sequence[Stack]) -> None:
+    """Store stacks of alike neighbours as blocks, packed with those before them."""
+    before = _take(connection, table, place, [step for each in stacks for step in each.steps])
+    whole = packing.regrouped([*map(_unpacked, before), *stacks], SAMPLES_MAX)
     run_id, stream, attempt = place
     rows = [
-        (run_id, stream, int(steps[0]), attempt, int(steps[-1]), len(steps), *packed)
-        for steps, *packed in blocks
+        (run_id, stream, int(steps[0]), attempt, int(steps[-1]), len(steps), *_packed(stack))
+        for steps, stack in ((stack.steps, stack) for stack in whole)
     ]
     insert_rows(connection, table, rows)
 
 
-def _take(
-    connection: Connection, table: Table, place: _Place, steps: Sequence[int] | Ints
-) -> list[Any]:
+def _packed(stack: Stack) -> tuple[bytes, ...]:
+    columns = {**stack.columns}
+    sums = columns.pop(_TOTALS, None)
+    block = packing.block_to_bytes(Stack(stack.parameters, columns))
+    return block if sums is None else (totals.samples_to_bytes(sums), *block)
+
+
+def _unpacked(block: Sequence[bytes]) -> Stack:
+    *sums, counts, magnitudes, bins = block
+    stack = packing.stack_from_bytes((counts, magnitudes, bins))
+    if sums:
+        stack.columns[_TOTALS] = totals.samples_from_bytes(sums)
+    return stack
+
+
+def _take(connection: Connection, table: Table, place: _Place, steps: Sequence[int]) -> list[Any]:
     """Remove and return the packed columns of the blocks to pack with new samples of these ``steps``, in order of step.
 
     All blocks that overlap the steps are included, so that the blocks of an attempt never overlap.

@@ -28,7 +28,7 @@ from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.windows import FEW, Stretch, WindowedSeries
 from ampmon_server.store.samples.parameter_packing import ParameterPart, ParameterPyramid
 from ampmon_server.store.samples.samples import Change, next_step, reading
-from ampmon_server.store.schema.tables import BLOCK, gradient_blocks, headers, parameter_rollups
+from ampmon_server.store.schema.tables import BLOCK, headers, parameter_rollups
 from ampmon_server.store.streams.scalers import (
     Scaler,
     StreamSource,
@@ -76,7 +76,7 @@ class StreamSamples:
             self.rows,
             self.source.samples_from,
             self.source.edge,
-            partial(next_step, self.connection, gradient_blocks, [self.source]),
+            partial(next_step, self.connection, [self.source]),
             few=min(FEW, VALUES_MAX // max(len(self.names), 1)),
         )
 
@@ -97,7 +97,7 @@ class StreamSamples:
         # The counts, and only if a field needs them, the magnitudes.
         asked_for = {*of_parameters.FIELDS}.intersection(self.pyramid.dtype.names or ())
         packed = BLOCK[: 1 + bool(asked_for - _COUNTED)]
-        statement = reading(gradient_blocks, self.source.overlaid, *packed)
+        statement = reading(self.source.overlaid, *packed)
         found = fetch(self.connection, statement, asked)
         blocks = [(packing.PackedStack(*data), attempt) for attempt, *data in found]
         held = packed_headers(self.connection, self.source, {attempt for _, attempt in blocks})

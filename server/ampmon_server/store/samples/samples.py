@@ -36,12 +36,7 @@ from ampmon_server.store.pages.pyramid import Pyramid
 from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.samples import totals
-from ampmon_server.store.schema.tables import (
-    BLOCK,
-    gradient_blocks,
-    gradient_rollups,
-    gradient_totals,
-)
+from ampmon_server.store.schema.tables import BLOCK, gradient_blocks, gradient_rollups
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import (
     Scaler,
@@ -60,13 +55,14 @@ GRADIENTS = Pyramid(gradient_rollups, LAYOUT, rows_per_cell=2)
 
 
 @lru_cache
-def reading(table: Table, overlaid: bool, *packed: str) -> Select[Any]:
+def reading(overlaid: bool, *packed: str) -> Select[Any]:
     """Select the blocks that reach into ``first`` <= step < ``stop``, of the stream ``number`` of the run ``of``.
 
     These four are bind parameters. Selects the attempt and the ``packed`` columns. In a stream that never resumed, no
     block before the first of these is read. The statement is cached because building it takes longer than running it.
     """
-    of, earlier = table.c, table.alias()
+    table, earlier = gradient_blocks, gradient_blocks.alias()
+    of = table.c
     first = bindparam("first", type_=BigInteger)
     statement = (
         select(of.attempt, *(of[name] for name in packed))
@@ -81,13 +77,11 @@ def reading(table: Table, overlaid: bool, *packed: str) -> Select[Any]:
     return statement.where(of.first_step >= func.coalesce(begins.scalar_subquery(), 0))
 
 
-def next_step(
-    connection: Connection, table: Table, sources: Sequence[StreamSource], step: int
-) -> int | None:
-    """The first step at or after ``step`` at which one of the ``sources`` may have a sample in ``table``."""
+def next_step(connection: Connection, sources: Sequence[StreamSource], step: int) -> int | None:
+    """The first step at or after ``step`` at which one of the ``sources`` may have a sample."""
     if not sources:
         return None
-    of = table.c
+    of = gradient_blocks.c
     found: int | None = connection.scalar(
         select(func.min(of.first_step)).where(
             of.run_id == sources[0].run_id,
@@ -147,7 +141,7 @@ def _series(
 ) -> tuple[GradientSeries, Ints]:
     """The samples of a stream in order of step, without superseded ones, and the attempt of each."""
     asked = {**source.bound, "first": start, "stop": stop}
-    rows = fetch(connection, reading(gradient_totals, source.overlaid, "data"), asked)
+    rows = fetch(connection, reading(source.overlaid, "totals"), asked)
     blocks = [totals.samples_from_bytes([data]) for _, data in rows]
     samples = joined(blocks or [totals.samples_from_bytes([])])
     attempts = np.repeat([attempt for attempt, _ in rows], [len(block) for block in blocks])
@@ -300,7 +294,7 @@ def series(connection: Connection, scaler: Scaler) -> WindowedSeries:
         partial(read_cells, connection, scaler),
         scaler.samples_from,
         scaler.edge,
-        partial(next_step, connection, gradient_totals, scaler.sampled),
+        partial(next_step, connection, scaler.sampled),
     )
 
 

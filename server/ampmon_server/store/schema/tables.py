@@ -66,7 +66,7 @@ BLOCK = "data", "magnitudes", "bins"
 """The packed columns of a block, the last three of its row; see `store.pages.packing.Block`."""
 
 
-def of_samples(name: str, *packed: str, large: bool = False) -> Table:
+def of_samples(name: str, *packed: str) -> Table:
     """Blocks of consecutive samples of an attempt, with these columns of ``packed`` bytes."""
     return of_run(
         name,
@@ -78,7 +78,7 @@ def of_samples(name: str, *packed: str, large: bool = False) -> Table:
         Column("samples", BigInteger, nullable=False),
         # Last, so that the columns before them can be read without them.
         *(Column(each, LargeBinary, nullable=False) for each in packed),
-        large=large,
+        large=True,
     )
 
 
@@ -306,13 +306,12 @@ scalar_pages = of_run(
     large=True,
 )
 
-# Consecutive samples of an attempt. The sums over parameters, which figures read, are stored apart from the statistics
+# Consecutive samples of an attempt. The sums over parameters, which figures read, are packed apart from the statistics
 # of each parameter. Of these, few charts read magnitudes, and fewer the histograms.
-gradient_totals = of_samples("gradient_totals", "data")
-gradient_blocks = of_samples("gradient_blocks", *BLOCK, large=True)
+gradient_blocks = of_samples("gradient_blocks", "totals", *BLOCK)
 
 # The same for activations, by module.
-module_blocks = of_samples("module_blocks", *BLOCK, large=True)
+module_blocks = of_samples("module_blocks", *BLOCK)
 
 # Cells of a scaler are stored under its lowest stream number, cells of parameters under each rank's own stream.
 rollups = rolled_up("rollups")
