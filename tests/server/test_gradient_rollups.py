@@ -31,7 +31,7 @@ from ampmon_server.store.engine.opening import url_of
 from ampmon_server.store.pages.pyramid import BITS, LEVELS
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.samples import parameter_rollups, samples
-from ampmon_server.store.samples.parameter_packing import ParameterPart
+from ampmon_server.store.samples.parameter_rollups import ParameterPart
 from ampmon_server.store.samples.samples import GRADIENTS, read_series
 from ampmon_server.store.streams import scalers
 from ampmon_server.store.streams.scalers import Scaler, StreamSource

@@ -10,7 +10,7 @@ from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.parameters import FIELDS, layout, taken
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages.packing import compress
-from ampmon_server.store.samples.parameter_packing import VERSION, ParameterPyramid
+from ampmon_server.store.samples.parameter_rollups import ParameterPyramid
 from ampmon_server.store.schema.tables import parameter_rollups
 
 
@@ -51,7 +51,7 @@ ALL = some_cells(3).dtype.names or ()
 
 
 def _page(parameters: int, fields: tuple[str, ...], planes: bytes) -> bytes:
-    return VERSION + compress(msgspec.msgpack.encode((parameters, fields, planes)))
+    return compress(msgspec.msgpack.encode((parameters, fields, planes)))
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ def _page(parameters: int, fields: tuple[str, ...], planes: bytes) -> bytes:
     [
         b"",
         b"\x01",
-        b"\x01" + _page(3, ALL, b"")[1:],
-        VERSION + b"rubbish",
-        VERSION + compress(b"rubbish"),
+        b"\x01" + _page(3, ALL, b""),
+        b"rubbish",
+        compress(b"rubbish"),
         _page(3, ALL, bytes(8)),
         _page(3, ALL, bytes(7)),
         _page(-3, ALL, bytes(8)),

@@ -268,7 +268,7 @@ def test_rare_values_take_few_statements(store: Store) -> None:
     (name,) = store.scalar_names(trainer.run_id)
     with statements(store._engine) as executed:
         page = store.scalars(
-            trainer.run_id, "loss", stream=name.stream, start=0, stop=INTEGER_MAX, limit=100
+            trainer.run_id, "loss", stream=int(name.stream), start=0, stop=INTEGER_MAX, limit=100
         )
     assert page.step == list(range(0, 100_000, 1000))
     assert len(executed) < 30

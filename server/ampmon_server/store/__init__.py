@@ -27,7 +27,7 @@ from ampmon_server.store.ingest.ingest import ANYONE, Outcome, Receipt, Sender
 from ampmon_server.store.reading.alarms import RunAlerts
 from ampmon_server.store.runs.listing import Sort, Wanted
 from ampmon_server.store.runs.runs import Belonging, Edit, Status, Summary
-from ampmon_server.store.samples.parameter_packing import ParameterPart
+from ampmon_server.store.samples.parameter_rollups import ParameterPart
 from ampmon_server.store.samples.parameters import SORTS as PARAMETER_SORTS
 from ampmon_server.store.samples.parameters import ParameterQuery as ParameterPage
 from ampmon_server.store.store import Store

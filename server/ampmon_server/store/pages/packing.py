@@ -1,5 +1,7 @@
 """Packs sampled gradients into bytes, one column for each statistic. Pure.
 
+No packed bytes name their format: the number of the schema does, and a migration that changes a format repacks them.
+
 A block holds consecutive samples of the same parameters. Each column uses the narrowest numbers that hold its values.
 Values are ordered by parameter, bin and sample, and split into byte planes, so empty bins and high bytes compress to
 almost nothing. The counts of a block are apart from what few charts read, and both from the histograms. So charts of
@@ -37,9 +39,6 @@ _SUBNORMAL = "subnormal"
 
 _PEAKS = "peaks"
 """The bin of each parameter that is packed as zeros. It compresses worst, and follows from the other counts."""
-
-VERSION = b"\x06"
-"""The first byte of every packed block."""
 
 Block: TypeAlias = tuple[bytes, bytes, bytes]
 """A packed block: its counts, its other columns without bins, and those with bins."""
@@ -100,13 +99,6 @@ def decompress(data: bytes) -> bytes:
     # A damaged header may claim any size, and SQLite may return a text.
     except (zstandard.ZstdError, MemoryError, TypeError) as error:
         raise Damaged(f"packed data is damaged: {error}") from error
-
-
-def unversioned(data: bytes, version: bytes) -> bytes:
-    """What follows the first byte, which must be ``version``. Raises Damaged."""
-    if data[:1] != version:
-        raise Damaged(f"packed in version {data[:1]!r}, but this ampmon reads {version!r}")
-    return data[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +189,7 @@ def block_to_bytes(stack: Stack) -> Block:
         parameters=stack.parameters.astype("<i4").tobytes(),
         columns=counts,
     )
-    return VERSION + _encoded(head), _encoded(columns), _encoded(bins)
+    return _encoded(head), _encoded(columns), _encoded(bins)
 
 
 def _encoded(part: object) -> bytes:
@@ -246,7 +238,7 @@ class PackedStack:
     """The samples of a block, or of its counts and ``others``. A column is unpacked when requested. Raises Damaged."""
 
     def __init__(self, counts: bytes, *others: bytes) -> None:
-        head = _decoded(_head_decoder, unversioned(counts, VERSION))
+        head = _decoded(_head_decoder, counts)
         self.steps = np.frombuffer(head.steps, "<i8")
         self.times = np.frombuffer(head.times, "<i8")
         self.scales = np.frombuffer(head.scales, "<f8")

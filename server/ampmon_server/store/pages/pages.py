@@ -22,15 +22,12 @@ from ampmon_server.model.aggregates.merging import joined, starts_of
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.engine.rows import Key, bound, fetch, insert_rows, key_is
-from ampmon_server.store.pages.packing import compress, decompress, unversioned
+from ampmon_server.store.pages.packing import compress, decompress
 from ampmon_server.store.pages.ranges import Range
 
 
 PAGE_BITS = 8
 """A page holds the rows of ``2**8`` steps."""
-
-VERSION = b"\x01"
-"""The first byte of every packed page. A migration must repack the pages of older versions."""
 
 AT_ONCE, ALL = 256, 2**31 - 1
 """Pages read by one statement, and more than there are of any series."""
@@ -52,13 +49,13 @@ def pack(rows: Rows) -> bytes:
     differences[:, 1:] -= words[:, :-1]  # may overflow; `unpack` wraps it back
     zigzag = (differences << 1) ^ (differences >> 63)
     planes = zigzag.view(np.uint8).reshape(*words.shape, 8).swapaxes(1, 2)
-    return VERSION + compress(planes.tobytes())
+    return compress(planes.tobytes())
 
 
 def unpack(data: bytes, dtype: np.dtype[Any]) -> Rows:
     """Unpack what `pack` returned. Raises Damaged."""
     try:
-        packed = np.frombuffer(decompress(unversioned(data, VERSION)), np.uint8)
+        packed = np.frombuffer(decompress(data), np.uint8)
         planes = packed.reshape(dtype.itemsize // 8, 8, -1)
     except ValueError as error:
         raise Damaged(f"a page of rows is damaged: {error}") from error

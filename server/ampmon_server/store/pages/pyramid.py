@@ -30,7 +30,7 @@ from ampmon_server.model.aggregates.merging import Cells, Layout, starts_of
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.engine.rows import Key, bound, fetch, key_is
-from ampmon_server.store.pages.packing import compress, decompress, unversioned
+from ampmon_server.store.pages.packing import compress, decompress
 from ampmon_server.store.pages.ranges import Range
 
 
@@ -39,9 +39,6 @@ TOP = 5
 LEVELS = range(1, TOP + 1)
 THIN = range(1, 3)
 """Levels whose pages may stand for hardly more rows than they have cells, and then are not worth storing."""
-
-VERSION = b"\x01"
-"""The first byte of every packed page but those of parameters. A migration must repack the pages of older versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +72,12 @@ class Pyramid:
         return self.layout.merge(cells, starts_of(cells["first"] >> BITS * level))
 
     def pack(self, cells: Cells) -> bytes:
-        return VERSION + compress(cells.tobytes())
+        return compress(cells.tobytes())
 
     def unpack(self, pages: Iterable[bytes]) -> Cells:
         """Concatenate the cells of pages into a read-only array. Raises Damaged."""
         try:
-            data = b"".join([decompress(unversioned(page, VERSION)) for page in pages])
-            return np.frombuffer(data, self.dtype)
+            return np.frombuffer(b"".join(map(decompress, pages)), self.dtype)
         except ValueError as error:
             raise Damaged(f"a page of {self.table.name} is damaged: {error}") from error
 

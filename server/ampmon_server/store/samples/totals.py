@@ -16,7 +16,7 @@ from ampmon.numerics import sampling_error
 from ampmon.numerics.histogram import BINS, ON_GRID_SHARE, SMALL, classify
 from ampmon.numerics.sampling_error import Floats, Ints
 from ampmon_server.model.series import GradientSeries, Totals
-from ampmon_server.store.pages.packing import Stack, compress, decompress, unversioned
+from ampmon_server.store.pages.packing import Stack, compress, decompress
 
 
 _TOTALS = np.dtype(
@@ -43,9 +43,6 @@ _SAMPLE = np.dtype(
         ("off_grid", _TOTALS),
     ]
 )
-
-VERSION = b"\x01"
-"""The first byte of packed rows. A migration must repack the rows of older versions."""
 
 Samples = npt.NDArray[Any]
 """Rows of `_SAMPLE`: a structured array [m]."""
@@ -112,14 +109,12 @@ def _fill_errors(
 
 
 def samples_to_bytes(samples: Samples) -> bytes:
-    return VERSION + compress(samples.tobytes())
+    return compress(samples.tobytes())
 
 
 def samples_from_bytes(blocks: Sequence[bytes]) -> Samples:
     """Unpack blocks into one read-only array of rows, in their order. Raises Damaged."""
-    return np.frombuffer(
-        b"".join(decompress(unversioned(block, VERSION)) for block in blocks), _SAMPLE
-    )
+    return np.frombuffer(b"".join(map(decompress, blocks)), _SAMPLE)
 
 
 def series(samples: Samples) -> GradientSeries:

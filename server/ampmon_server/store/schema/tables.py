@@ -107,7 +107,7 @@ runs = Table(
     flag("archived"),
     flag("deleted"),
     # running, finished or crashed. A run in state `running` without new data by `silent_after` is silent.
-    Column("state", String(16), nullable=False),
+    Column("state", String(16), nullable=False, default="running"),
     count("silent_after"),
     count("version"),
     # Totals: distinct steps of each scaler, regardless of the number of ranks; see store.updates.updates.
@@ -115,7 +115,7 @@ runs = Table(
     # Records stored, records known to be missing, and errors and drops that the monitor reported.
     *map(count, ("records", "lost", "errors", "dropped")),
     flag("disabled"),
-    flag("exact"),
+    Column("exact", SmallInteger, nullable=False, default=1),
     *map(count, ("parameters", "ranks", "attempts")),
     Column("last_step", BigInteger),
     Column("last_time", BigInteger),

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Column, Connection, Row, bindparam, func, select, update
+from sqlalchemy import Column, Connection, Row, bindparam, select, update
 
 from ampmon import wire
 from ampmon_server.model.aggregates.updates import Counts
 from ampmon_server.store.engine.errors import Damaged, NotFound
 from ampmon_server.store.engine.rows import checked, fetch, insert_rows
-from ampmon_server.store.schema.tables import runs, streams
+from ampmon_server.store.schema.tables import runs
 
 
 SILENT_AFTER_US = 60 * 1_000_000
@@ -23,69 +22,28 @@ SILENT_AFTER_UPDATES = 10
 _SMOOTHING = 0.1
 
 
-@dataclass(slots=True)
-class RunState:
-    """The columns of `tables.runs`, under the same names."""
+_NEW = {column.name: getattr(column.default, "arg", None) for column in runs.columns}
 
-    run_id: bytes
-    project: str
-    name: str
-    owner: str
-    tags: str
-    started: int
-    archived: int = 0
-    deleted: int = 0
-    state: str = "running"
-    silent_after: int = 0
-    version: int = 0
-    updates: int = 0
-    skipped: int = 0
-    sampled: int = 0
-    records: int = 0
-    lost: int = 0
-    errors: int = 0
-    dropped: int = 0
-    disabled: int = 0
-    exact: int = 1
-    parameters: int = 0
-    ranks: int = 0
-    attempts: int = 0
-    last_step: int | None = None
-    last_time: int | None = None
-    scale: float | None = None
-    scale_kind: int = 0
-    zero_fraction: float | None = None
-    subnormal_fraction: float | None = None
-    zero_fraction_error: float | None = None
-    subnormal_fraction_error: float | None = None
-    headroom_bits: float | None = None
-    headroom_kind: int = 0
-    sampling_interval: int | None = None
-    budget: float | None = None
-    over_budget: int = 0
-    update_us: float = 0.0
-    duration_us: float = 0.0
-    cost_us: float = 0.0
-    changed: int = 0
-    thinned: int = 0
-    rivals: int = 0
-    forgotten: int = 0
-    window_ms: int | None = None
-    window_why: str | None = None
-    scheduled: int = 0
-    verdict: str | None = None
-    severity: str | None = None
-    findings: str | None = None
-    judged: int = 0
-    firing: int = 0
-    alerts_due: int | None = None
-    measurement: int | None = None
+
+class RunState:
+    """A row of `tables.runs`, each column as an attribute. Those that are not given have their defaults."""
+
+    __slots__ = tuple(_NEW)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
+    def __init__(self, **given: Any) -> None:
+        for name, value in (_NEW | given).items():
+            setattr(self, name, value)
 
     @classmethod
     def of(cls, header: wire.AttemptHeader, owner: str | None = None) -> RunState:
         """A new run as its first attempt describes it. Later attempts do not change its owner."""
         whose = header.owner if owner is None else owner
-        state = cls(header.run_id.bytes, "", "", whose, "[]", header.started)
+        state = cls(run_id=header.run_id.bytes, owner=whose, started=header.started)
         state.describe(header)
         return state
 
@@ -127,19 +85,15 @@ def _silence_us(update_us: float) -> int:
 SUMMARY_COLUMNS = tuple(column for column in runs.c if column.name != "findings")
 """Without findings, which may be long and appear in no list."""
 
-_LOCKING = (
-    select(*(runs.c[each.name] for each in fields(RunState)))
-    .where(runs.c.run_id == bindparam("of"))
-    .with_for_update()
-)
-row_of: Callable[[RunState], tuple[Any, ...]] = attrgetter(*runs.columns.keys())
+_LOCKING = select(runs).where(runs.c.run_id == bindparam("of")).with_for_update()
+row_of: Callable[[RunState], tuple[Any, ...]] = attrgetter(*_NEW)
 """Return the row of a run, in the order of the table's columns."""
 
 
 def lock(connection: Connection, run_id: UUID) -> RunState | None:
     """Lock and return the row of a run until the transaction ends; None for an unknown run. Raises Damaged."""
     found = fetch(connection, _LOCKING, {"of": run_id.bytes})
-    state = RunState(*found[0]) if found else None
+    state = RunState(**dict(zip(_NEW, found[0], strict=True))) if found else None
     # Senders drop the records of deleted runs, so the flag must be certain.
     if state is not None and state.deleted not in {0, 1}:
         raise Damaged(f"run {run_id} is neither deleted nor not")
@@ -199,18 +153,11 @@ def changed_since(connection: Connection, changed: int) -> list[Advance]:
     return [Advance(UUID(bytes=run_id), version, step) for run_id, version, step in rows]
 
 
-_HELD = select(
-    runs.c.version,
-    runs.c.changed,
-    runs.c.deleted,
-    select(func.sum(streams.c.rows_from + streams.c.samples_from))
-    .where(streams.c.run_id == bindparam("of"))
-    .scalar_subquery(),
-).where(runs.c.run_id == bindparam("of"))
+_HELD = select(runs.c.version, runs.c.changed).where(runs.c.run_id == bindparam("of"))
 
 
 def held(connection: Connection, run_id: UUID) -> tuple[Any, ...] | None:
-    """A key that changes whenever the stored data of a run does: by version, deletion or pruning. None if unknown."""
+    """A key that changes whenever the stored data of a run does, also by deletion or pruning. None if unknown."""
     found = fetch(connection, _HELD, {"of": run_id.bytes})
     return found[0] if found else None
 
