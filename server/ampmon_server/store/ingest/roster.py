@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from uuid import UUID
 
 from sqlalchemy import Connection, bindparam, select, update
@@ -112,7 +112,9 @@ class Roster:
         self._create({name: header.layout for name, (_, header) in described.items()})
         new = [header for place, header in described.values() if self._describe(place, header)]
         if new:
-            rows = [self._header_row(header) for header in new]
+            mine = [self.mine(header.stream) for header in new]
+            number = self._attempt.number
+            rows = [(*each.key, number, *astuple(each.header)) for each in mine]
             insert_rows(self._connection, headers, rows, replace=True)
             self._apply(new)
         # The stream of the process itself has an empty name, and no header.
@@ -201,36 +203,21 @@ class Roster:
         stream = self.mine(header.stream)
         held = self._headers.get((stream.number, self._attempt.number))
         packed = Header(
+            header.scaler,
+            header.device,
+            int(header.enabled),
+            "sharded" if held is not None and held.is_sharded else header.layout,
+            header.sample,
+            _settings(header),
             len(header.parameters),
             pack(header.parameters),
             pack(header.modules) if header.modules else None,
-            header.sample,
-            _settings(header),
-            "sharded" if held is not None and held.is_sharded else header.layout,
         )
         if held is not None and (held == packed or _is_shorter(place, header, held)):
             stream.header = held
             return False
         stream.header = self._headers[stream.number, self._attempt.number] = packed
         return True
-
-    def _header_row(self, header: wire.StreamHeader) -> tuple[object, ...]:
-        stream = self.mine(header.stream)
-        packed = stream.header
-        return (
-            self._state.run_id,
-            stream.number,
-            self._attempt.number,
-            header.scaler,
-            header.device,
-            int(header.enabled),
-            packed.layout,
-            header.sample,
-            packed.settings,
-            packed.parameter_count,
-            packed.parameters,
-            packed.modules,
-        )
 
     def _apply(self, new: Sequence[wire.StreamHeader]) -> None:
         """Update the run's row by what new headers imply for the whole run."""

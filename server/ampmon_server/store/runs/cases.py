@@ -32,7 +32,6 @@ from ampmon_server.store.streams.scalers import (
     Scaler,
     find,
     newest_header,
-    not_superseded,
     scalers_of,
 )
 from ampmon_server.store.updates import events, scalars, skips, updates
@@ -313,6 +312,6 @@ def _nan(connection: Connection, scaler: Scaler, within: tuple[int, int]) -> lis
         table.step.between(*within),
         table.stream.in_([each.number for each in scaler.sources]),
         (table.loss == LOST) | (table.loss.is_(None) & (table.cause == "nan")),
-        not_superseded(table.run_id, table.stream, table.step, table.attempt),
+        skips.CURRENT,
     )
     return [step for (step,) in fetch(connection, statement)]

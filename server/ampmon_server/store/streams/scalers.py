@@ -76,14 +76,17 @@ def newest_header(*columns: ColumnElement[Any]) -> Select[Any]:
 
 @dataclass(frozen=True)
 class Header:
-    """The stored part of a header: parameter count, both lists (packed), sample size, settings as JSON, and layout."""
+    """A row of `tables.headers` without its key: settings are JSON, and parameters and modules packed lists."""
 
+    scaler_type: str
+    device: str
+    enabled: int
+    layout: str
+    sample: int | None
+    settings: str
     parameter_count: int
     parameters: bytes
     modules: bytes | None
-    sample: int | None
-    settings: str
-    layout: str
 
     @cached_property
     def numel(self) -> Ints:
@@ -99,7 +102,7 @@ class Header:
         return self.layout == "sharded"
 
 
-NO_HEADER = Header(0, pack(()), None, None, "{}", "replicated")
+NO_HEADER = Header("", "", 1, "replicated", None, "{}", 0, pack(()), None)
 
 
 @dataclass(slots=True)
@@ -312,27 +315,6 @@ def shards(connection: Connection, scaler: Scaler) -> dict[int, int]:
         else 1
         for attempt, size in world_sizes(connection, scaler.run_id).items()
     }
-
-
-def not_superseded(
-    run_id: ColumnElement[bytes],
-    stream: ColumnElement[int],
-    step: ColumnElement[int],
-    attempt: ColumnElement[int],
-) -> ColumnElement[bool]:
-    """The condition that no later attempt of the same stream has repeated the step."""
-    later = ledger.alias("later").c
-    return ~(
-        select(later.attempt)
-        .where(
-            later.run_id == run_id,
-            later.stream == stream,
-            later.attempt > attempt,
-            later.first_step <= step,
-            later.last_step >= step,
-        )
-        .exists()
-    )
 
 
 _REDONE = select(ledger.c.attempt, ledger.c.first_step, ledger.c.last_step).where(

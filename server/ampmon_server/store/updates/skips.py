@@ -15,10 +15,10 @@ from ampmon_server.model.case import Skip, SkipCulprit
 from ampmon_server.store.engine import paging
 from ampmon_server.store.engine.numbers import KINDS, kinds_of_pair
 from ampmon_server.store.engine.paging import Paged
-from ampmon_server.store.schema.tables import headers, skips, streams
+from ampmon_server.store.schema.tables import headers, ledger, skips, streams
 from ampmon_server.store.streams import scalers
 from ampmon_server.store.streams.attempts import Start
-from ampmon_server.store.streams.scalers import not_superseded, unpack_modules, unpack_parameters
+from ampmon_server.store.streams.scalers import unpack_modules, unpack_parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,18 @@ class Landmark:
 
 _culprits_decoder = msgspec.json.Decoder(list[tuple[int, int | None, int | None]])
 _KEY = (skips.c.step, skips.c.stream, skips.c.attempt, skips.c.optimizer)
+
+CURRENT = ~(
+    select(ledger.c.attempt)
+    .where(
+        ledger.c.run_id == skips.c.run_id,
+        ledger.c.stream == skips.c.stream,
+        ledger.c.attempt > skips.c.attempt,
+        skips.c.step.between(ledger.c.first_step, ledger.c.last_step),
+    )
+    .exists()
+)
+"""The condition that no later attempt of the same stream has repeated the step of a skip."""
 
 
 def read(
@@ -74,7 +86,7 @@ def nearest(
     statement = select(table.step, table.time).where(
         table.run_id == scaler.run_id,
         table.stream.in_([source.number for source in scaler.sources]),
-        not_superseded(table.run_id, table.stream, table.step, table.attempt),
+        CURRENT,
     )
     if time is not None:
         # The ranks of a step have times of their own.
@@ -127,10 +139,7 @@ def _of(run_id: UUID) -> Select[Any]:
     return (
         select(skips, streams.c.rank, streams.c.scaler)
         .join(streams, (streams.c.run_id == table.run_id) & (streams.c.stream == table.stream))
-        .where(
-            table.run_id == run_id.bytes,
-            not_superseded(table.run_id, table.stream, table.step, table.attempt),
-        )
+        .where(table.run_id == run_id.bytes, CURRENT)
     )
 
 
