@@ -16,6 +16,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Dialect, Table, inspect
 from sqlalchemy.schema import CreateIndex
+from sqlalchemy.types import TypeEngine
 
 from ampmon_server.store.schema.tables import metadata
 
@@ -26,8 +27,8 @@ VERSION_TABLE = "alembic_version"
 VERSIONS = (Path(__file__).parent / "versions",)
 """The folders that contain the revisions."""
 
-_Part: TypeAlias = Mapping[str, tuple[Any, ...]]
-"""The columns or indexes of a table by name, each with the properties that must match."""
+_Parts: TypeAlias = Mapping[str, Any]
+"""The columns, indexes and keys of a table, each with the properties that must match."""
 
 Age = Literal["empty", "earlier", "older", "current", "newer", "foreign", "unversioned"]
 
@@ -96,87 +97,74 @@ def differences(connection: Connection) -> list[str]:
 
     Other tables and indexes are ignored, because an administrator may have made them.
     """
-    inspector = inspect(connection)
-    columns = inspector.get_multi_columns()
-    keys = inspector.get_multi_pk_constraint()
-    foreign = inspector.get_multi_foreign_keys()
-    indexes = inspector.get_multi_indexes()
+    inspector, dialect = inspect(connection), connection.dialect
+    columns, indexes = inspector.get_multi_columns(), inspector.get_multi_indexes()
+    keys, foreign = inspector.get_multi_pk_constraint(), inspector.get_multi_foreign_keys()
     found = []
     for table in metadata.sorted_tables:
         place = (None, table.name)
         if place not in columns:
             found.append(f"table {table.name} is missing")
             continue
-        kind = connection.dialect
-        has = _columns(columns[place], kind)
-        found += _compared(table, "column", has, _columns(_declared(table), kind))
-        found += _compared(table, "index", _indexes(indexes[place]), _wanted_indexes(table))
-        of_key = tuple(keys[place]["constrained_columns"])
-        if of_key != tuple(column.name for column in table.primary_key):
-            found.append(f"the primary key of {table.name} differs")
-        if sorted(map(_foreign, foreign[place])) != sorted(_wanted_foreign(table)):
-            found.append(f"the foreign keys of {table.name} differ")
+        has = {
+            **{
+                f"column {each['name']}": _column(each["type"], each["nullable"], dialect)
+                for each in columns[place]
+            },
+            **{
+                f"index {each['name']}": (each["column_names"], bool(each["unique"]))
+                for each in indexes[place]
+            },
+            "the primary key": keys[place]["constrained_columns"],
+            "a foreign key": sorted(
+                (each["constrained_columns"], each["referred_table"]) for each in foreign[place]
+            ),
+        }
+        found += _compared(table, has, _declared(table, dialect))
     return found
 
 
-def _compared(table: Table, what: str, has: _Part, wanted: _Part) -> list[str]:
-    of = f"of {table.name}"
-    missing = [_missing(what, name, table) for name in wanted if name not in has]
-    other = [
-        f"{what} {name} {of} differs"
-        for name in wanted
-        if has.get(name, wanted[name]) != wanted[name]
-    ]
-    beside = [
-        f"{what} {name} {of} does not belong to this version" for name in has if name not in wanted
-    ]
-    return missing + other + (beside if what == "column" else [])
-
-
-def _missing(what: str, name: str, table: Table) -> str:
-    return f"{what} {name} of {table.name} is missing"
-
-
-def _declared(table: Table) -> list[dict[str, Any]]:
-    return [
-        {"name": column.name, "type": column.type, "nullable": column.nullable}
-        for column in table.columns
-    ]
-
-
-def _columns(listed: Any, dialect: Dialect) -> _Part:
+def _declared(table: Table, dialect: Dialect) -> _Parts:
     return {
-        each["name"]: (each["type"].compile(dialect=dialect), bool(each["nullable"]))
-        for each in listed
+        **{
+            f"column {each.name}": _column(each.type, each.nullable, dialect)
+            for each in table.columns
+        },
+        **{
+            f"index {each.name}": (each.columns.keys(), bool(each.unique)) for each in table.indexes
+        },
+        "the primary key": table.primary_key.columns.keys(),
+        "a foreign key": sorted(
+            (each.column_keys, each.referred_table.name) for each in table.foreign_key_constraints
+        ),
     }
 
 
-def _indexes(listed: Any) -> _Part:
-    return {each["name"]: (tuple(each["column_names"]), bool(each["unique"])) for each in listed}
+def _column(kind: TypeEngine[Any], nullable: bool | None, dialect: Dialect) -> tuple[str, bool]:
+    return kind.compile(dialect=dialect), bool(nullable)
 
 
-def _wanted_indexes(table: Table) -> _Part:
-    return {
-        str(index.name): (tuple(column.name for column in index.columns), bool(index.unique))
-        for index in table.indexes
-    }
-
-
-def _foreign(listed: Any) -> tuple[Any, ...]:
-    return tuple(listed["constrained_columns"]), listed["referred_table"]
-
-
-def _wanted_foreign(table: Table) -> list[tuple[Any, ...]]:
+def _compared(table: Table, has: _Parts, wanted: _Parts) -> list[str]:
+    beside = [name for name in has if name not in wanted and name.startswith("column ")]
     return [
-        (tuple(constraint.column_keys), constraint.referred_table.name)
-        for constraint in table.foreign_key_constraints
+        *(_missing(name, table) for name in wanted if name not in has),
+        *(
+            f"{name} of {table.name} differs"
+            for name in wanted
+            if name in has and has[name] != wanted[name]
+        ),
+        *(f"{name} of {table.name} does not belong to this version" for name in beside),
     ]
+
+
+def _missing(part: str, table: Table) -> str:
+    return f"{part} of {table.name} is missing"
 
 
 def command_for(connection: Connection, difference: str) -> str | None:
     """The statement that creates a missing index; None for any other difference."""
     for table in metadata.sorted_tables:
         for index in table.indexes:
-            if difference == _missing("index", str(index.name), table):
+            if difference == _missing(f"index {index.name}", table):
                 return " ".join(str(CreateIndex(index).compile(dialect=connection.dialect)).split())
     return None
