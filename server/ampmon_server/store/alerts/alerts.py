@@ -332,8 +332,3 @@ def stored(connection: Connection, run_id: bytes) -> tuple[wire.Finding, ...] | 
     if findings is None or (due is not None and not archived):
         return None
     return msgspec.convert(orjson.loads(findings), tuple[wire.Finding, ...])
-
-
-def listed(findings: str | None) -> tuple[dict[str, Any], ...] | None:
-    """Decode stored findings to plain data; None if the run was never judged."""
-    return None if findings is None else tuple(orjson.loads(findings))

@@ -70,7 +70,7 @@ class BatchWriter:
 
         ``held`` is the last seq of the stream stored before, -1 for none.
         """
-        rows = RowMaker(self.state.run_id, self.roster.mine(share.name), self.attempt)
+        rows = RowMaker(self.roster.mine(share.name), self.attempt)
         placed: dict[type, list[tuple[int, Any]]] = {
             kind: [] for kind in (wire.Update, wire.Event, wire.Scalars)
         }

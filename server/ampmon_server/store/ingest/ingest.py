@@ -11,10 +11,10 @@ from typing import TypeAlias
 from uuid import UUID
 
 import msgspec
+import orjson
 from sqlalchemy import Connection, Engine
 
 from ampmon import wire
-from ampmon_server.store.alerts import alerts
 from ampmon_server.store.engine import engine, postgresql
 from ampmon_server.store.engine.errors import BadBatch, Busy, NotFound, UnknownHeader
 from ampmon_server.store.ingest.commit import BatchWriter
@@ -152,8 +152,7 @@ def _store(
     acked, stored = {}, []
     for name, share in shares.items():
         stream = writer.roster.mine(name)
-        of = (writer.state.run_id, stream.number, writer.attempt)
-        page = LedgerView(writer.connection, *of, share, remembered)
+        page = LedgerView(writer.connection, stream, writer.attempt, share, remembered)
         unknown = page.unknown(share)
         if unknown.records:
             held = page.last
@@ -191,12 +190,10 @@ def _events_of_process(stored: list[StreamBatch]) -> list[wire.Event]:
 
 
 def _ack(acked: dict[str, int], state: RunState) -> wire.Ack:
-    return wire.Ack(
-        acked=acked,
-        version=state.version,
-        findings=alerts.listed(state.findings),
-        request=state.measurement or None,
-    )
+    # None if the run was never judged.
+    findings = None if state.findings is None else tuple(orjson.loads(state.findings))
+    request = state.measurement or None
+    return wire.Ack(acked=acked, version=state.version, findings=findings, request=request)
 
 
 def _ends(

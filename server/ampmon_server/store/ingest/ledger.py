@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import Connection, bindparam, delete, func, select
 
 from ampmon import wire
-from ampmon_server.store.engine.rows import bound, fetch, insert_rows, of_attempt
+from ampmon_server.store.engine.rows import fetch, insert_rows, of_attempt
 from ampmon_server.store.ingest.plan import StreamBatch
 from ampmon_server.store.ingest.roster import Remembered, Steps
 from ampmon_server.store.pages import ranges
 from ampmon_server.store.schema.tables import ledger
 from ampmon_server.store.streams.attempts import Attempt
+from ampmon_server.store.streams.scalers import StreamSource
 
 
 _COLUMNS = ledger.c
@@ -50,14 +51,14 @@ class LedgerView:
     def __init__(
         self,
         connection: Connection,
-        run_id: bytes,
-        stream: int,
+        stream: StreamSource,
         attempt: Attempt,
         share: StreamBatch,
         remembered: Remembered,
     ) -> None:
         self._connection = connection
-        self._key = (run_id, stream, attempt.number)
+        self._key = (*stream.key, attempt.number)
+        self._of = {**stream.bound, "attempt": attempt.number}
         self._origin = attempt.origin
         self._remembered = remembered.newest
         held = self._remembered.get(self._key[1:])
@@ -66,14 +67,13 @@ class LedgerView:
             self._near = dict([held])
             self.last = held[0][1]
             return
-        of = {**bound((run_id, stream)), "attempt": attempt.number}
         # One seq more, because a range that begins right after the batch is merged with it.
         ends = {"first": share.records[0].seq, "last": share.records[-1].seq + 1}
         self._near = {
             (first, last): None if first_step is None else (first_step, last_step)
-            for first, last, first_step, last_step in fetch(connection, _NEAR, {**of, **ends})
+            for first, last, first_step, last_step in fetch(connection, _NEAR, {**self._of, **ends})
         }
-        newest = fetch(connection, _NEWEST, of)
+        newest = fetch(connection, _NEWEST, self._of)
         self.last = newest[0][0] if newest else -1
 
     def unknown(self, share: StreamBatch) -> StreamBatch:
@@ -90,8 +90,7 @@ class LedgerView:
         last, self.last = self.last, max(self.last, seqs[-1])
         gone = {first for first, _ in before} - {first for first, _ in after}
         if gone:
-            of = {**bound(self._key[:2]), "attempt": self._key[2]}
-            self._connection.execute(_DELETING, [{**of, "first": first} for first in gone])
+            self._connection.execute(_DELETING, [{**self._of, "first": first} for first in gone])
         changed = [
             (*self._key, *each, *(steps or (None, None)))
             for each, steps in after.items()

@@ -239,7 +239,6 @@ EVENT_CODES = {event: code for code, event in enumerate(EVENTS)}
 class RowMaker:
     """Makes table rows, in column order, for a stream of an attempt. ``place`` is a record's index in its batch."""
 
-    run_id: bytes
     stream: StreamSource
     attempt: Attempt
 
@@ -291,7 +290,7 @@ class RowMaker:
                 reason = f"parameter {culprit.parameter} of {count} in the header"
                 raise BadBatch(f"{field}.culprits[{position}]", reason)
         return (
-            self.run_id,
+            self.stream.run_id,
             self.attempt.origin + update.ordinal,
             self.stream.number,
             self.attempt.number,
@@ -331,8 +330,7 @@ class RowMaker:
 
     def event(self, event: wire.Event, place: int) -> Row:
         return (
-            self.run_id,
-            self.stream.number,
+            *self.stream.key,
             self.attempt.number,
             event.seq,
             event.time,

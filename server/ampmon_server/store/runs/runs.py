@@ -202,58 +202,44 @@ def identity(connection: Connection, run_id: UUID) -> Identity:
         select(
             header.stream,
             header.attempt,
-            header.scaler_type,
+            header.scaler_type.label("type"),
             header.device,
             header.enabled,
             header.sample,
+            header.parameter_count.label("parameters"),
             header.settings,
-            header.parameter_count,
         )
         .where(header.run_id == run_id.bytes)
         .order_by(header.stream, header.attempt),
     )
     lowest = [start for start in starts if start.rank == starts[0].rank]
     return Identity(
-        [_start(start) for start in starts],
-        [
-            {
-                "stream": str(row.stream),
-                "attempt": row.attempt,
-                "type": row.scaler_type,
-                "device": row.device,
-                "enabled": bool(row.enabled),
-                "sample": row.sample,
-                "parameters": row.parameter_count,
-                **decode_object(row.settings),
-            }
-            for row in scalers
-        ],
+        list(map(_start, starts)),
+        list(map(_header, scalers)),
         decode_object(lowest[-1].config) if lowest else {},
     )
 
 
-_OF_START = (
-    *(
-        "rank",
-        "attempt",
-        "attempt_id",
-        "started",
-        "origin",
-        "origin_assumed",
-        "ended",
-        "ended_time",
-    ),
-    *("host", "pid", "boot_id", "world_size", "git_commit", "versions", "rival"),
-)
-
-
 def _start(row: Row[Any]) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in _OF_START} | {
+    listed = _listed(row)
+    for name in ("run_id", "config", "heard"):
+        del listed[name]
+    return listed | {
         "attempt_id": str(UUID(bytes=row.attempt_id)),
         "origin_assumed": bool(row.origin_assumed),
         "versions": decode_object(row.versions),
         "rival": bool(row.rival),
     }
+
+
+def _header(row: Row[Any]) -> dict[str, Any]:
+    listed = _listed(row) | {"stream": str(row.stream), "enabled": bool(row.enabled)}
+    return listed | decode_object(listed.pop("settings"))
+
+
+def _listed(row: Row[Any]) -> dict[str, Any]:
+    """A row by column. JSON needs plain text for keys, not SQLAlchemy's subclass."""
+    return {str(name): value for name, value in row._mapping.items()}
 
 
 def read_versions(
