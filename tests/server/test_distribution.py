@@ -45,8 +45,7 @@ OVER_RUNS = {
     "store.runs.runs.read_versions": "the versions that a page gets when it begins to listen",
     "store.forwarding.behind": "the runs that a destination lacks something of, by time of change",
     "store.streams.state.changed_since": "what other server processes did: the cursor that is polled",
-    "store.admin.prune.due": "runs that are old",
-    "store.admin.prune.deleted": "runs that are deleted",
+    "store.admin.prune.due": "runs that are old or deleted",
     "store.admin.verify.runs": "the runs to verify",
     "store.admin.verify._of_no_run": "rows of no run, which no key finds",
 }

@@ -46,9 +46,9 @@ def test_a_block_gives_back_what_was_put_in(
 BLOCK = tuple(
     base64.b64decode(each)
     for each in (
-        "Bii1L/0ktxUEAPLGGSOAaxoDM6BGwhbQQKNPuX/+T/66iF1DkzHBATaruLNe2pY7Bc/yL44JajynCEhhPpdC"
-        "GnO9QqUovcVBneUZa5YAI7Gi3IsglGc5CGQezhagIVaJiOHcVJH869/Zp/3cdsGAtuer7SQKAFplJTPzpDKy"
-        "SyEEF4MxwMBgEDDwALQqVnoC",
+        "KLUv/SS3FQQA8sYZI4BrGgMzoEbCFtBAo0+5f/5P/rqIXUOTMcEBNqu4s17aljsFz/IvjglqPKcISGE+l0Ia"
+        "c71CpSi9xUGd5RlrlgAjsaLciyCUZzkIZB7OFqAhVomI4dxUkfzr39mn/dx2wYC256vtJAoAWmUlM/OkMrJL"
+        "IQQXgzHAwGAQMPAAtCpWegI=",
         "KLUv/SSXTQMA1AWEpGFtYXiSozxmNMQQAMDAgIA/P39/q3N1bV9zcXVhcmVzkqM8ZjjEIJqaAACZmbm5+Pg/"
         "P39/qGVsZW1lbnRzkqM8dTLECOjo0NADAwcHp2ZvcndhcmTw8D8/f38DAFDCWLLzZAaUljvlSA==",
         "KLUv/WRBAC0CAHQDg6loaXN0b2dyYW2So3x1McUBAAoPAAAOFQCrcnVuX3NxdWFyZXPEDKVwZWFrc5KjfHUx"

@@ -17,6 +17,7 @@ from ampmon_server.queries.drawing import draw
 from ampmon_server.queries.sources import ChartRequest
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
+from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample, Stack
 from ampmon_server.store.pages.windows import Stretch
@@ -148,8 +149,8 @@ def test_intervals_of_totals_cover_what_they_say() -> None:
     assert np.median(of.errors()[:, 0]) == pytest.approx(share.std(), rel=0.08)
 
 
-def test_what_is_packed_names_its_version() -> None:
-    """Packed blocks and totals of another version are refused."""
+def test_what_is_packed_otherwise_is_refused() -> None:
+    """Blocks and totals that begin with another byte than packed ones are refused."""
     stack = Stack.of([Sample(0, 0, 1.0, statistics(2))])
     rows = totals.total(stack, np.full(2, 80), None)
     block, *others = packing.block_to_bytes(stack)
@@ -158,7 +159,7 @@ def test_what_is_packed_names_its_version() -> None:
         (totals.samples_to_bytes(rows), lambda data: totals.samples_from_bytes([data])),
     ):
         assert len(read(data)) == 1
-        with pytest.raises(ValueError, match="version"):
+        with pytest.raises(Damaged, match="packed data is damaged"):
             read(b"\x7f" + data[1:])
 
 

@@ -16,7 +16,7 @@ from ampmon.spool.layout import sync_path
 from ampmon_server.settings import Settings
 from ampmon_server.store.engine import engine, sqlite
 from ampmon_server.store.engine.errors import StoreError, Unusable
-from ampmon_server.store.engine.opening import MOVE, url_of
+from ampmon_server.store.engine.opening import of_other_version, url_of
 from ampmon_server.store.schema import migrations
 
 
@@ -134,16 +134,9 @@ def _check(draft: Path, copy: Path) -> None:
         raise Unusable(f"{copy} cannot be read: {error}") from None
     finally:
         database.dispose()
-    if schema.age == "newer":
-        raise Unusable(
-            f"{copy} was made by a newer ampmon (schema {schema.revision}): upgrade ampmon"
-        )
-    if schema.age == "earlier":
-        raise Unusable(
-            f"{copy} is of an earlier commit of ampmon (schema {schema.revision}): {MOVE}"
-        )
     if schema.age not in {"older", "current"}:
-        raise Unusable(f"{copy} is not an ampmon database")
+        other = of_other_version(schema, str(copy))
+        raise Unusable(other or f"{copy} is not an ampmon database")
 
 
 def _set_aside(target: Path, aside: Path) -> Path | None:

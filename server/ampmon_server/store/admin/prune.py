@@ -99,17 +99,6 @@ def all_of(database: Engine, removals: list[Removal]) -> Iterator[int]:
             yield removed
 
 
-def removals_of(run_id: bytes) -> list[Removal]:
-    """Return the removals of all data of a run except its own row."""
-    return [Removal(table, table.c.run_id == run_id) for table in DATA]
-
-
-def deleted(connection: Connection) -> list[bytes]:
-    """Return the ids of deleted runs whose data is not all removed."""
-    left = select(streams.c.run_id).where(streams.c.run_id == runs.c.run_id).exists()
-    return list(connection.scalars(select(runs.c.run_id).where(runs.c.deleted == 1, left)))
-
-
 # -- pruning -----------------------------------------------------------------------------------------------------------
 
 
@@ -197,9 +186,11 @@ def due(connection: Connection, keep: Keep) -> list[PruneTask]:
     """Return deleted runs with data left, then the old runs, oldest first."""
     rows_before, samples_before = keep.before(engine.now_us())
     table = runs.c
+    unfinished = select(streams.c.run_id).where(streams.c.run_id == table.run_id).exists()
+    deleted = connection.scalars(select(table.run_id).where(table.deleted == 1, unfinished))
     columns = table.run_id, table.name, table.silent_after, table.update_us
     every = select(*columns).where(table.deleted == 0).order_by(table.silent_after)
-    found = [PruneTask(UUID(bytes=run_id), "", deleted=True) for run_id in deleted(connection)]
+    found = [PruneTask(UUID(bytes=run_id), "", deleted=True) for run_id in deleted]
     for run in connection.execute(every):
         heard = run_state.heard(run)
         rows, samples = heard < rows_before, heard < samples_before
@@ -223,7 +214,9 @@ def size(connection: Connection, one: PruneTask) -> PruneSize:
 
 
 def _removals(connection: Connection, one: PruneTask) -> list[Removal]:
-    return removals_of(one.run_id.bytes) if one.deleted else _before(_cuts(connection, one), one)
+    if one.deleted:  # all but the run's own row
+        return [Removal(table, table.c.run_id == one.run_id.bytes) for table in DATA]
+    return _before(_cuts(connection, one), one)
 
 
 def _size(connection: Connection, table: Table, of: ColumnElement[bool]) -> PruneSize:
@@ -247,11 +240,10 @@ def prune(database: Engine, one: PruneTask) -> Iterator[int]:
     step on rows and samples are kept, so that readers do not expect the others. The next pruning removes what an
     interrupted one leaves.
     """
-    if one.deleted:
-        yield from all_of(database, removals_of(one.run_id.bytes))
-        return
 
     def mark(connection: Connection) -> list[Removal]:
+        if one.deleted:
+            return _removals(connection, one)
         state = run_state.lock(connection, one.run_id)
         if state is None or state.deleted or run_state.heard(state) > one.heard:
             return []

@@ -160,22 +160,24 @@ def _brought_up(connection: Connection, url: URL, *, alone: bool) -> Schema:
     return before
 
 
-MOVE = "export its runs with that commit, and import them into a new database"
-"""The remedy for a database of a commit before the first release."""
+_MOVE = "export its runs with that commit, and import them into a new database"
+
+
+def of_other_version(stands: Schema, name: str) -> str | None:
+    """Say what to do with a database of a newer version, or of a commit before the first release; else None."""
+    if stands.age == "newer":
+        return f"{name} is of a newer ampmon (schema {stands.revision}): upgrade ampmon"
+    if stands.age == "earlier":
+        return f"{name} is of an earlier commit of ampmon (schema {stands.revision}): {_MOVE}"
+    return None
 
 
 def _check(connection: Connection, url: URL) -> None:
     """Raise Unusable unless the schema is this version's and unmodified."""
     stands = migrations.schema(connection)
-    if stands.age == "newer":
-        raise Unusable(
-            f"{_named(url)} is of a newer ampmon (schema {stands.revision}): upgrade ampmon, or pass {_another(url)}"
-        )
-    if stands.age == "earlier":
-        raise Unusable(
-            f"{_named(url)} is of an earlier commit of ampmon (schema {stands.revision}): {MOVE}, "
-            f"or pass {_another(url)}"
-        )
+    other = of_other_version(stands, _named(url))
+    if other is not None:
+        raise Unusable(f"{other}, or pass {_another(url)}")
     if stands.age == "foreign":
         raise Unusable(
             f"{_named(url)} belongs to another program, whose schema is {stands.revision}: pass {_another(url)}"
@@ -199,7 +201,7 @@ def _mend(connection: Connection, found: list[str], url: URL) -> str:
     commands = [migrations.command_for(connection, each) for each in found]
     if all(commands):
         return "in that database, run " + " ".join(f"{each};" for each in commands)
-    return f"if an earlier commit of ampmon made it, {MOVE}; else {_restore(url)}"
+    return f"if an earlier commit of ampmon made it, {_MOVE}; else {_restore(url)}"
 
 
 def _restore(url: URL) -> str:

@@ -7,12 +7,23 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, or_, select, true, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    func,
+    insert,
+    or_,
+    select,
+    true,
+    update,
+)
 
 from ampmon import wire
 from ampmon_server.store.engine.errors import BadBatch, UnknownHeader
 from ampmon_server.store.engine.numbers import INTEGER_MAX, json_text
-from ampmon_server.store.engine.rows import fetch, insert_rows
+from ampmon_server.store.engine.rows import fetch
 from ampmon_server.store.schema.tables import attempts, events, ledger, streams
 from ampmon_server.store.streams.state import RunState
 
@@ -136,7 +147,18 @@ def _register(
         raise BadBatch("headers", f"the run would have more than {RANKS_MAX} ranks")
     number = _number(connection, header, state, -1 if last is None else last)
     origin, assumed = _origin(connection, header, number)
-    insert_rows(connection, attempts, [_row(header, number, origin, assumed, now)])
+    described = ("rank", "started", "host", "pid", "boot_id", "world_size", "git_commit")
+    row = {name: getattr(header, name) for name in described} | {
+        "run_id": header.run_id.bytes,
+        "attempt": number,
+        "attempt_id": header.attempt_id.bytes,
+        "origin": origin,
+        "origin_assumed": int(assumed),
+        "versions": json_text(header.versions),
+        "config": json_text(header.config),
+        "heard": now,
+    }
+    connection.execute(insert(attempts).values(row))
     if header.rank == 0 and last is None:
         state.describe(header)  # ranks that registered earlier may have known less
     state.started = min(state.started, header.started)
@@ -176,31 +198,6 @@ def _number(connection: Connection, header: wire.AttemptHeader, state: RunState,
     )
     found: int | None = connection.scalar(together)
     return state.attempts if found is None else found
-
-
-def _row(
-    header: wire.AttemptHeader, number: int, origin: int, assumed: bool, now: int
-) -> tuple[object, ...]:
-    return (
-        header.run_id.bytes,
-        header.rank,
-        number,
-        header.attempt_id.bytes,
-        header.started,
-        origin,
-        int(assumed),
-        None,
-        None,
-        header.host,
-        header.pid,
-        header.boot_id,
-        header.world_size,
-        header.git_commit,
-        json_text(header.versions),
-        json_text(header.config),
-        now,
-        0,
-    )
 
 
 def _origin(connection: Connection, header: wire.AttemptHeader, number: int) -> tuple[int, bool]:
