@@ -228,7 +228,7 @@ DAMAGE = {
     ),
     "a block that is gone": (
         "DELETE FROM gradient_blocks WHERE first_step = (SELECT max(first_step) FROM gradient_blocks)",
-        "samples, but 1",
+        "stream 0: it has 65 samples, but 67 sampled updates",
     ),
     "sums of samples": (
         "UPDATE gradient_blocks SET totals = substr(totals, 1, 50) WHERE first_step < 500",
