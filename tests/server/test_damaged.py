@@ -296,6 +296,28 @@ def test_a_value_of_another_type_hides_no_other(
     assert {each.status_code for each in sound} == {200}
 
 
+def test_columns_of_another_block_hide_no_other(settings: Settings, store: Store) -> None:
+    """Two blocks of samples that have each other's bins give 503 where they are read, never 500."""
+    for run_id in (HIT, BEFORE):
+        trainer = Trainer(run_id)
+        store.ingest(trainer.batch(trainer.updates(60, sampled=range(40))))
+    store.close()
+    with closing(sqlite3.connect(settings.server_directory / "ampmon.db")) as connection:
+        of_run = "FROM gradient_blocks WHERE run_id = ? ORDER BY samples"
+        (low, bins), (high, others) = connection.execute(
+            f"SELECT rowid, bins {of_run}", [HIT.bytes]
+        )
+        assert bins != others
+        for row, swapped in ((low, others), (high, bins)):
+            connection.execute(
+                "UPDATE gradient_blocks SET bins = ? WHERE rowid = ?", [swapped, row]
+            )
+        connection.commit()
+    damaged, sound = asked(settings, HIT), asked(settings, BEFORE)
+    assert {each.status_code for each in damaged} == {200, 503}
+    assert {each.status_code for each in sound} == {200}
+
+
 @pytest.mark.parametrize("value", ["x'01'", "'x'"])
 @pytest.mark.parametrize(
     "place", ["rollups.data", "update_pages.data", "scalar_pages.data", "streams.last_step"]

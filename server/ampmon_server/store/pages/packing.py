@@ -273,7 +273,10 @@ class PackedStack:
         """A column as int64 or float64 [m, kept] or [m, kept, bins]."""
         dtype = np.dtype(column.dtype)
         shape = dtype.itemsize, len(self.parameters), *bins, len(self.steps)
-        planes = np.frombuffer(column.data, np.uint8).reshape(shape)[:, kept]
+        try:
+            planes = np.frombuffer(column.data, np.uint8).reshape(shape)[:, kept]
+        except ValueError as error:  # a column of another block
+            raise Damaged(f"packed data is damaged: {error}") from error
         values = _floats(planes, dtype) if dtype.kind == "f" else _integers(planes)
         return values.transpose(-1, *range(values.ndim - 1))
 
