@@ -112,6 +112,14 @@ def test_a_database_and_a_report_are_no_logs(tmp_path: Path, start: bytes) -> No
         read_log(file)
 
 
+def test_a_script_is_no_log(tmp_path: Path) -> None:
+    """A Python file is rejected, although its settings look like printed scales."""
+    script = tmp_path / "train.py"
+    script.write_text("scaler = GradScaler(init_scale=65536.0)\nloss_scale = 1024.0\n")
+    with pytest.raises(CannotImport, match="is not a text log"):
+        read_log(script)
+
+
 @pytest.mark.parametrize("odd", ["-4.0", "1e-310", "9e-46"])
 def test_a_printed_scale_may_be_anything(store: Store, tmp_path: Path, odd: str) -> None:
     """A log with a negative or a tiny scale, or a date beyond what a record holds, is imported."""

@@ -225,8 +225,10 @@ _SETTING = re.compile(
 def read_log(path: Path, framework: str | None = None) -> Log:
     """Read a log as that of the first framework whose lines it contains. Raises CannotImport and OSError."""
     with path.open("rb") as file:
-        if b"\0" in (start := file.read(512)) or start.lstrip().lower().startswith(b"<!doctype"):
-            raise CannotImport(f"{path} is not a text log")
+        start = file.read(512)
+    is_page = start.lstrip().lower().startswith(b"<!doctype")
+    if b"\0" in start or is_page or path.suffix == ".py":  # settings in a script look like prints
+        raise CannotImport(f"{path} is not a text log")
     for name in (framework,) if framework else FRAMEWORKS:
         reader, rules = _READERS[name]
         marks = [
