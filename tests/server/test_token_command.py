@@ -153,6 +153,22 @@ def test_a_killed_server_hides_no_other(
     assert main(["health", "--data-dir", str(killed.directory)]) == 0
 
 
+def test_another_directorys_server_hides_no_runs(
+    new_server: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If another directory's server runs at the address that a killed server left, commands read their own."""
+    monkeypatch.delenv("AMPMON_TOKEN", raising=False)
+    killed = new_server(tmp_path / "killed")
+    trainer = Trainer(project="mine")
+    post(killed, trainer.batch(trainer.updates(3)))
+    killed.kill()
+    new_server(tmp_path / "another", port=killed.port)
+    done = typed("runs", "--project", "mine", "--data-dir", killed.directory)
+
+    assert (done.code, "no server runs on" in done.err) == (0, True)
+    assert len(done.out.splitlines()) == 2
+
+
 def news(stream: urllib3.BaseHTTPResponse) -> Iterator[dict[str, Any]]:
     """The events of a stream until it ends."""
     for line in stream:

@@ -12,6 +12,8 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -62,20 +64,23 @@ def answering(
 def running(settings: Settings, options: RunOptions) -> str | None:
     """Return the address of the server that runs on the data directory, or None.
 
-    It sends a request, because a killed server leaves its address.
+    A killed server leaves its address, where another directory's server may run. That one accepts neither token.
     """
     url = server_address(settings.data_directory)
     if url is None:
         return None
-    try:
-        with ApiClient(url, _token(settings, options)) as server:
-            server.get("/runs", {"limit": "1"})
-    except RequestRefused:
-        # It refuses this token, but it runs.
+    own = replace(settings, token_file=None)
+    for held in (partial(_token, settings, options), partial(held_token, own, "")):
+        try:
+            with ApiClient(url, held()) as server:
+                server.get("/me")
+        except RequestRefused as refused:
+            if refused.status == 401:
+                continue
+        except ClientError:
+            continue
         return url
-    except ClientError:
-        return None
-    return url
+    return None
 
 
 def held_token(settings: Settings, advice: str) -> str:
