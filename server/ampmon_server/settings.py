@@ -61,7 +61,7 @@ class Settings:
     body_seconds_max: float = 60.0
     """Timeout for a request body, and for the rest of a body whose request was answered early."""
     unread_seconds_max: float = 60.0
-    """Timeout for a response of which the client reads nothing. The server waits between once and twice this time."""
+    """Timeout for a response of which the client reads less than 16 KiB. It ends after once to twice this time."""
     requests_per_s: float = 500.0
     """Maximum requests per second with one token, per process. After a pause, four seconds' worth may come at once."""
     streams_per_token_max: int = 500

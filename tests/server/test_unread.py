@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from ampmon_server.http import process as server_process
+from ampmon_server.http.connection import PACE_BYTES
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import Advance, Sender
@@ -108,6 +109,21 @@ def test_who_reads_slowly_gets_it_all(served: Served, then: str) -> None:
 
     assert came == announced > 10 * held
     assert passed.count(True) > 5
+
+
+def test_who_reads_a_little_now_and_then_is_cut_off(served: Served) -> None:
+    """A client that reads less than the least pace is cut off, so that it cannot hold an export's place."""
+    held = held_by_the_system()
+    with connected(served.port) as connection:
+        asked(served, connection, "close", 4 * held + 4 * PACE_BYTES)
+        (kept,) = served.process.server_state.connections
+        left = kept.transport.get_write_buffer_size()
+        served.timers.run_out()
+        while kept.transport.get_write_buffer_size() == left:
+            connection.recv(1024)
+        assert left > kept.transport.get_write_buffer_size() > left - PACE_BYTES
+        served.timers.run_out()
+        wait_for(lambda: not served.connections)
 
 
 @pytest.mark.parametrize("over_tls", [False, True])

@@ -47,6 +47,8 @@ def connections_max() -> int:
 
 HEAD_BYTES_MAX = 64 * 1024
 """Maximum size of a request's line and headers. Beyond it the answer is 400, or 431 if all arrived at once."""
+PACE_BYTES = 16 * 1024
+"""A client must read this much of an answer, or all that is left, within `Settings.unread_seconds_max`."""
 WAITING_MAX = 4096
 """Maximum connections of a process that wait for their clients. Each may hold a head's bytes in memory."""
 
@@ -86,7 +88,7 @@ class Connection(H11Protocol):
     """Closes at once if ``proxies`` do not admit the client, and after a timeout if the client is too slow.
 
     uvicorn itself has no timeout for a head, for the rest of a body that was answered early, or for a response that the
-    client does not read. Tests pass ``later`` to move time by hand.
+    client hardly reads. Tests pass ``later`` to move time by hand.
     """
 
     def __init__(
@@ -191,7 +193,7 @@ class Connection(H11Protocol):
 
     def _abort_unless_read(self) -> None:
         left = self.transport.get_write_buffer_size()
-        if left >= self._unread:
+        if left > self._unread - PACE_BYTES:
             self._abort()
         else:  # the client reads, if slowly
             self._unread = left
