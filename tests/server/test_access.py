@@ -379,7 +379,7 @@ def test_a_browser_is_let_in_as_who_made_its_link(
 def test_a_cookie_says_whose_it_is(tmp_path: Path) -> None:
     """A cookie names its token, the data directory's own by default, and cannot be forged for another."""
     keys, holder = Keys.load(tmp_path), "0123456789ab"
-    expiry, _, signature = keys.cookie(holder, now=1000.0).split(".")
+    expiry, _, signature = keys.sign("cookie", holder, now=1000.0).split(".")
     forged = [
         f"{expiry}.{signature}",
         f"{expiry} for {holder}.{signature}",
@@ -387,13 +387,13 @@ def test_a_cookie_says_whose_it_is(tmp_path: Path) -> None:
         f"{expiry}.{holder[::-1]}.{signature}",
         f"{expiry}..{holder}.{signature}",
         f"9{expiry}.{holder}.{signature}",
-        keys.session(holder, now=1000.0),
+        keys.sign("session", holder, now=1000.0),
     ]
 
-    assert keys.cookie_holder(f"{expiry}.{holder}.{signature}", now=1001.0) == holder
-    assert keys.cookie_holder(keys.cookie(now=1000.0), now=1001.0) == OWN
-    assert keys.cookie(now=1000.0).count(".") == 1
-    assert [keys.cookie_holder(each, now=1001.0) for each in forged] == [None] * len(forged)
+    assert keys.holder("cookie", f"{expiry}.{holder}.{signature}", now=1001.0) == holder
+    assert keys.holder("cookie", keys.sign("cookie", now=1000.0), now=1001.0) == OWN
+    assert keys.sign("cookie", now=1000.0).count(".") == 1
+    assert [keys.holder("cookie", each, now=1001.0) for each in forged] == [None] * len(forged)
 
 
 def asked(client: TestClient, paths: Sequence[str]) -> list[str]:

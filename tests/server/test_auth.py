@@ -30,7 +30,7 @@ from ampmon_server.http.auth.access import OWN as OWN_TOKEN
 from ampmon_server.http.auth.access import Caller
 from ampmon_server.http.auth.callers import Callers
 from ampmon_server.http.auth.guard import security_headers
-from ampmon_server.http.auth.keys import COOKIE_SECONDS, SESSION_SECONDS, KeyProblem, Keys
+from ampmon_server.http.auth.keys import SECONDS, KeyProblem, Keys
 from ampmon_server.http.auth.limits import Rate, TooManyAttempts
 from ampmon_server.http.auth.tokens import (
     KNOWN_S,
@@ -107,12 +107,12 @@ def path_of(route: BaseRoute) -> str:
 
 def tokens(keys: Keys) -> list[str]:
     right = keys.token
-    session = keys.session()
+    session = keys.sign("session")
     return [
-        keys.cookie(),
+        keys.sign("cookie"),
         session[:-1],
         f"9{session}",
-        keys.session(now=0.0),
+        keys.sign("session", now=0.0),
         "",
         "wrong",
         right[:-1],
@@ -309,7 +309,7 @@ def test_a_cookie_writes_only_from_its_own_page(stranger: TestClient, client: Te
 def test_the_valid_one_of_several_cookies_counts(stranger: TestClient, client: TestClient) -> None:
     """A browser sends the cookies of all paths, and the valid one signs in wherever it stands among stale ones."""
     keys = client.app.state.service.keys
-    valid, revoked = keys.cookie(), keys.cookie()
+    valid, revoked = keys.sign("cookie"), keys.sign("cookie")
     client.app.state.service.sessions.revoke(revoked)
     for values in ([valid, "old.x"], ["old.x", valid], [revoked, valid], [valid, revoked]):
         sent = "; ".join(f"{keys.cookie_name}={value}" for value in values)
@@ -486,7 +486,7 @@ def test_a_session_is_revoked_at_every_server(store: Store, tmp_path: Path) -> N
     sessions, others = Sessions(store), Sessions(store, monotonic=clock)
     tokens = Tokens(store)
     callers = Callers(keys, tokens, others, settings)
-    cookie, other = keys.cookie(), keys.cookie()
+    cookie, other = keys.sign("cookie"), keys.sign("cookie")
 
     async def known(*given: str) -> list[Caller | None]:
         headers = [Headers({"cookie": f"{keys.cookie_name}={each}"}) for each in given]
@@ -536,7 +536,7 @@ def test_revoked_sessions_are_so_many_and_no_more(
     assert kept() == 3
     assert not asyncio.run(Sessions(store).is_revoked("session 1"))
     assert asyncio.run(Sessions(store).is_revoked("session 2"))
-    now[0] += COOKIE_SECONDS
+    now[0] += SECONDS["cookie"]
     sessions.revoke("later")
     assert kept() == 1
 
@@ -544,29 +544,29 @@ def test_revoked_sessions_are_so_many_and_no_more(
 def test_a_session_is_no_cookie(tmp_path: Path) -> None:
     """In-memory sessions expire after a week. Sessions and cookies are neither interchangeable nor valid elsewhere."""
     keys, other = Keys.load(tmp_path / "one"), Keys.load(tmp_path / "two")
-    session = keys.session(now=1000.0)
+    session = keys.sign("session", now=1000.0)
 
-    assert keys.session_holder(session, now=1000.0 + SESSION_SECONDS - 2)
-    assert not keys.session_holder(session, now=1000.0 + SESSION_SECONDS + 2)
-    assert not other.session_holder(session, now=1000.0)
-    assert not keys.cookie_holder(session, now=1000.0)
-    assert not keys.session_holder(keys.cookie(now=1000.0), now=1000.0)
+    assert keys.holder("session", session, now=1000.0 + SECONDS["session"] - 2)
+    assert not keys.holder("session", session, now=1000.0 + SECONDS["session"] + 2)
+    assert not other.holder("session", session, now=1000.0)
+    assert not keys.holder("cookie", session, now=1000.0)
+    assert not keys.holder("session", keys.sign("cookie", now=1000.0), now=1000.0)
 
 
 def test_a_cookie_outlives_the_server_and_not_its_time(tmp_path: Path) -> None:
     """A cookie survives restarts until it expires. Changed cookies and those of other servers are invalid."""
     keys = Keys.load(tmp_path / "one")
     again, other = Keys.load(tmp_path / "one"), Keys.load(tmp_path / "two")
-    cookie = keys.cookie(now=1000.0)
+    cookie = keys.sign("cookie", now=1000.0)
     later = f"9{cookie}"
     of_before = f"2000.{keys._signature('cookie', OWN_TOKEN, '2000')}"
 
-    assert again.cookie_holder(of_before, now=1000.0)
-    assert again.cookie_holder(cookie, now=1000.0 + COOKIE_SECONDS - 2)
-    assert not again.cookie_holder(cookie, now=1000.0 + COOKIE_SECONDS + 2)
-    assert not again.cookie_holder(later, now=1000.0)
-    assert not other.cookie_holder(cookie, now=1000.0)
-    assert not any(again.cookie_holder(junk) for junk in ("", ".", "x.y", "1", "9" * 5000))
+    assert again.holder("cookie", of_before, now=1000.0)
+    assert again.holder("cookie", cookie, now=1000.0 + SECONDS["cookie"] - 2)
+    assert not again.holder("cookie", cookie, now=1000.0 + SECONDS["cookie"] + 2)
+    assert not again.holder("cookie", later, now=1000.0)
+    assert not other.holder("cookie", cookie, now=1000.0)
+    assert not any(again.holder("cookie", junk) for junk in ("", ".", "x.y", "1", "9" * 5000))
 
 
 def test_the_token_is_kept_from_others(tmp_path: Path) -> None:
@@ -635,7 +635,7 @@ def test_servers_may_share_a_token(tmp_path: Path) -> None:
     one, two = Keys.load(tmp_path / "one", shared), Keys.load(tmp_path / "two", shared)
 
     assert one == two
-    assert two.cookie_holder(one.cookie())
+    assert two.holder("cookie", one.sign("cookie"))
     assert two.cookie_name == one.cookie_name != Keys.load(tmp_path / "other").cookie_name
     assert not (tmp_path / "one" / "token").exists()
 

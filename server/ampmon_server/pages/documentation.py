@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from functools import cache
 from pathlib import Path
 
 from ampmon_server.pages import assets
@@ -53,6 +54,23 @@ def address_of(finding: str) -> str:
 def shell(title: str, body: str) -> str:
     """Return a page in the style of the run's page, without its script."""
     return _SHELL.format(title=title, style=assets.embedded(_SHEETS), body=body)
+
+
+@cache
+def sign_in(*, expired: bool = False) -> str:
+    """The page for a browser that is not signed in, or whose sign-in link has ``expired`` or was used."""
+    title, why, one = "Sign in to ampmon", "This browser is not signed in.", "a sign-in link"
+    if expired:
+        title, why = "This link was used or has expired", "Each link works once and expires."
+        one = "a new one"
+    return shell(
+        title,
+        f"<p>{why} Create {one} on the machine where the server runs:</p>\n"
+        "<pre><code>ampmon token link</code></pre>\n"
+        "<p>The link works once, within ten minutes, and signs one browser in for thirty days. For a server on "
+        "another machine or\ndata directory, see <code>ampmon token link --help</code>.</p>\n"
+        "<p>Then open this address again to return to this page.</p>\n",
+    )
 
 
 def not_built() -> str:

@@ -36,7 +36,7 @@ class Callers:
         """The caller with this token or page session."""
         if given.startswith(PREFIX):  # first, because rejecting a session costs a signature
             return await self.with_token(given)
-        holder = self._keys.session_holder(given)
+        holder = self._keys.holder("session", given)
         return await (self.with_token(given) if holder is None else self._held(given, holder))
 
     async def with_token(self, given: str) -> Caller | None:
@@ -58,7 +58,7 @@ class Callers:
         named, pairs = self._keys.cookie_name, headers.get("cookie", "").split(";")
         each = (name_and_value.strip().partition("=") for name_and_value in pairs)
         for given in islice((value for name, _, value in each if name == named), COOKIES_MAX):
-            holder = self._keys.cookie_holder(given)
+            holder = self._keys.holder("cookie", given)
             if holder is not None and (caller := await self._held(given, holder)) is not None:
                 return caller
         return None

@@ -12,11 +12,10 @@ import re
 from collections.abc import Sequence
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ampmon_server.http.auth import stranger
 from ampmon_server.http.auth.access import (
     SCOPE_OF,
     Access,
@@ -32,6 +31,7 @@ from ampmon_server.http.auth.limits import Rate, TooManyAttempts
 from ampmon_server.http.auth.proxies import Proxies
 from ampmon_server.http.problems import problem
 from ampmon_server.http.service import Service
+from ampmon_server.pages import documentation
 from ampmon_server.settings import LOOPBACK, Settings
 from ampmon_server.store import StoreError
 
@@ -175,7 +175,7 @@ def _unless_allowed(caller: Caller, access: Access) -> Response | None:
 
 def _unknown(headers: Headers) -> Response:
     if "text/html" in headers.get("accept", ""):
-        return stranger.page(stranger.UNKNOWN)
+        return HTMLResponse(documentation.sign_in(), 401)
     return problem(
         401,
         "Send a token, such as the one in the data directory's file `token`: Authorization: Bearer <token>",

@@ -8,16 +8,19 @@ import hmac
 import os
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from ampmon.errors import AmpmonError
 from ampmon.system import private
 from ampmon_server.http.auth.access import OWN
 
 
-COOKIE_SECONDS = 30 * 24 * 3600
-SESSION_SECONDS = 7 * 24 * 3600
+Signed = Literal["cookie", "session"]
+"""What the server signs: a browser's cookie, or the session of a page without cookies, which sends it as a token."""
+SECONDS: Mapping[Signed, int] = {"cookie": 30 * 24 * 3600, "session": 7 * 24 * 3600}
 _TOKEN_BYTES = 32
 _NONCE_BYTES = 8
 _TOKEN_CHARACTERS_MIN = 43
@@ -68,29 +71,15 @@ class Keys:
         # As bytes, because it raises an error for text beyond ASCII.
         return hmac.compare_digest(given.encode(), self.token.encode())
 
-    def cookie(self, token_id: str = OWN, now: float | None = None) -> str:
-        """Return a cookie value for a token's holder, valid for 30 days while the token is, also after a restart."""
-        return self._signed("cookie", token_id, COOKIE_SECONDS, now)
-
-    def cookie_holder(self, given: str, now: float | None = None) -> str | None:
-        """The id of the token that a cookie's value was made for; None if it is not this server's or has expired."""
-        return self._holder("cookie", given, now)
-
-    def session(self, token_id: str = OWN, now: float | None = None) -> str:
-        """Return a session for a page without cookies, which holds it in memory and sends it as a token for a week."""
-        return self._signed("session", token_id, SESSION_SECONDS, now)
-
-    def session_holder(self, given: str, now: float | None = None) -> str | None:
-        """The id of the token that a session was made for; None if it is not this server's or has expired."""
-        return self._holder("session", given, now)
-
-    def _signed(self, kind: str, token_id: str, seconds: float, now: float | None) -> str:
-        end = int((time.time() if now is None else now) + seconds)
+    def sign(self, kind: Signed, token_id: str = OWN, now: float | None = None) -> str:
+        """Return a cookie's value or a session for a token's holder. It is valid while the token is, for `SECONDS`."""
+        end = int((time.time() if now is None else now) + SECONDS[kind])
         expiry = f"{end}-{secrets.token_hex(_NONCE_BYTES)}"  # unique, so it can be revoked alone
         holder = [] if token_id == OWN else [token_id]
         return ".".join([expiry, *holder, self._signature(kind, token_id, expiry)])
 
-    def _holder(self, kind: str, given: str, now: float | None) -> str | None:
+    def holder(self, kind: Signed, given: str, now: float | None = None) -> str | None:
+        """The id of the token that a cookie or session was made for; None if not by this server, or if expired."""
         expiry, *holder, signature = given.split(".") if given.count(".") in {1, 2} else ("", "")
         token_id = holder[0] if holder else OWN
         expected = self._signature(kind, token_id, expiry)
@@ -100,7 +89,7 @@ class Keys:
         end = int(expiry.partition("-")[0])
         return token_id if end > (time.time() if now is None else now) else None
 
-    def _signature(self, kind: str, token_id: str, expiry: str) -> str:
+    def _signature(self, kind: Signed, token_id: str, expiry: str) -> str:
         # Messages with and without an id never collide, whatever the expiry: their second words differ.
         whose = "" if token_id == OWN else f" for {token_id}"
         message = f"{kind}{whose} of {self.server_id} until {expiry}"

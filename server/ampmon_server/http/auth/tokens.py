@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from ampmon.transport.proof import digest_of, id_of
 from ampmon_server.http.auth.access import OWN
-from ampmon_server.http.auth.keys import COOKIE_SECONDS
+from ampmon_server.http.auth.keys import SECONDS
 from ampmon_server.http.auth.limits import Rate, TooManyAttempts
 from ampmon_server.store.access import AccessCalls, Token
 from ampmon_server.store.engine.errors import StoreError
@@ -193,7 +193,7 @@ class Sessions(_Credentials):
         """Revoke a session: here at once, in other server processes within `KNOWN_S`. Blocks."""
         now = self._now()
         # No session lasts longer than a cookie.
-        self._store.revoke_session(digest_of(session), now + COOKIE_SECONDS * 1_000_000, now)
+        self._store.revoke_session(digest_of(session), now + SECONDS["cookie"] * 1_000_000, now)
         remember(self._known, session, (self._monotonic() + KNOWN_S, True))
 
     async def is_revoked(self, session: str) -> bool:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import msgspec
 from anyio import to_thread
 from fastapi import APIRouter, Path, Query, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ampmon import wire
 from ampmon.transport.proof import ID_LENGTH, NONCE_LENGTH, PROOF_PATH
-from ampmon_server.http.auth import stranger
 from ampmon_server.http.auth.access import Caller, Scope, requires
-from ampmon_server.http.auth.keys import COOKIE_SECONDS
+from ampmon_server.http.auth.keys import SECONDS
 from ampmon_server.http.auth.tokens import CODE_SECONDS, LOGIN_PATH
 from ampmon_server.http.problems import problem, refusals
 from ampmon_server.http.routes import bodies
@@ -28,6 +28,7 @@ from ampmon_server.http.service import (
     Service,
     ServiceDependency,
 )
+from ampmon_server.pages import documentation
 from ampmon_server.store import Token
 
 
@@ -70,7 +71,7 @@ async def log_in(request: Request, service: ServiceDependency, code: str = "") -
         # The link that signed this browser in was opened again.
         if await service.callers.with_cookie(request.headers) is not None:
             return RedirectResponse(HOME, 303)
-        return stranger.page(stranger.EXPIRED)
+        return HTMLResponse(documentation.sign_in(expired=True), 401)
     return _with_cookie(RedirectResponse(HOME, 303), request, service, caller)
 
 
@@ -94,7 +95,7 @@ async def sign_in(request: Request, service: ServiceDependency) -> Response:
     if caller is None:
         return problem(401, f"This code was used, has expired or is unknown. {_HOW}")
     if attempt.memory:
-        return json_answer({"session": service.keys.session(caller.token_id)})
+        return json_answer({"session": service.keys.sign("session", caller.token_id)})
     return _with_cookie(Response(status_code=204), request, service, caller)
 
 
@@ -134,8 +135,8 @@ async def _redeemed(service: Service, code: str) -> Caller | None:
 def _with_cookie(answer: Response, request: Request, service: Service, caller: Caller) -> Response:
     answer.set_cookie(
         service.keys.cookie_name,
-        service.keys.cookie(caller.token_id),
-        max_age=COOKIE_SECONDS,
+        service.keys.sign("cookie", caller.token_id),
+        max_age=SECONDS["cookie"],
         path=None,  # the browser uses the directory of this address, which includes a proxy's prefix
         httponly=True,
         samesite="lax",
@@ -220,14 +221,6 @@ async def revoke_token(
 
 
 def _token_json(token: Token) -> dict[str, Any]:
-    return {
-        "id": token.id,
-        "name": token.name,
-        "owner": token.owner,
-        "scopes": token.scopes,
-        "projects": token.projects,
-        "made": token.made,
-        "expires": token.expires,
-        "last_used": token.last_used,
-        "revoked": token.revoked,
-    }
+    shown = {"id": token.id, **asdict(token)}
+    del shown["digest"]
+    return shown
