@@ -261,7 +261,7 @@ def test_a_run_that_is_not_there_is_answered_with_those_that_are_near(ward: Ward
 
     assert [each.code for each in (misspelt, unknown, common)] == [2, 2, 2]
     assert f"healthy ({ward.runs['healthy'][0]})" in misspelt.err
-    assert "there is no run 00000000-" in unknown.err
+    assert "there is no run '00000000-" in unknown.err
     assert ward.runs["sick"][0] in unknown.err
     assert ward.runs["twice"][0] in common.err
 

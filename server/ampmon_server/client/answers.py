@@ -141,11 +141,12 @@ def choose(server: ApiClient, wanted: str, *, archived_first: bool = False) -> R
     if wanted == LATEST:
         return _newest(server)
     try:
-        run_id = UUID(wanted)
+        return read(server.get(f"/runs/{UUID(wanted)}"), Run)
     except ValueError:
         pass  # it is no whole id
-    else:
-        return _of_id(server, run_id)
+    except RequestRefused as refused:
+        if refused.status != 404:
+            raise
     listed: list[Run] = []
     for archived in (archived_first, not archived_first):
         runs = list(_all(server, archived=archived))
@@ -175,17 +176,7 @@ def _newest(server: ApiClient) -> Run:
     return runs[0]
 
 
-def _of_id(server: ApiClient, run_id: UUID) -> Run:
-    try:
-        return read(server.get(f"/runs/{run_id}"), Run)
-    except RequestRefused as refused:
-        if refused.status != 404:
-            raise
-        runs = list(_all(server))
-        raise ClientError(f"there is no run {run_id}{_near(str(run_id), runs)}") from None
-
-
-def _all(server: ApiClient, *, archived: bool = False) -> Iterator[Run]:
+def _all(server: ApiClient, *, archived: bool) -> Iterator[Run]:
     """All archived or all other runs, newest first."""
     fields = {"limit": str(_PAGE), "archived": str(archived).lower()}
     while True:
