@@ -131,7 +131,7 @@ def _asked(
     settings = Settings(data_directory=options.dir, token_file=arguments.token_file)
     written = server_address(options.dir)
     # Without AMPMON_URL there is no other server to ask, whether the written address is a killed server's or not.
-    here = running(settings, options) if options.named and not arguments.url else written
+    here = running(settings, options.token) if options.named and not arguments.url else written
     url = (arguments.url or here or options.url).rstrip("/")
     tokens = _tokens(settings, options.token, at_home=url == written)
     if arguments.url:

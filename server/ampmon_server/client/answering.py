@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
-from ampmon.config import RunOptions, resolve, server_address
+from ampmon.config import resolve, server_address
 from ampmon.errors import AmpmonError, ConfigurationError
 from ampmon.system import private
 from ampmon_server.client.answers import Run, choose
@@ -51,17 +51,17 @@ def answering(
     file = None if token_file is None else Path(token_file)
     settings = Settings(data_directory=options.dir, token_file=file)
     if options.named:
-        with ApiClient(options.url, _token(settings, options)) as server:
+        with ApiClient(options.url, _token(settings, options.token)) as server:
             yield server
-    elif (own := running(settings, options)) is not None:
-        with ApiClient(own, _token(settings, options)) as server:
+    elif (own := running(settings, options.token)) is not None:
+        with ApiClient(own, _token(settings, options.token)) as server:
             yield server
     else:
         with alone(settings, announced=for_long, first=first) as server:
             yield server
 
 
-def running(settings: Settings, options: RunOptions) -> str | None:
+def running(settings: Settings, token: str | None) -> str | None:
     """Return the address of the server that runs on the data directory, or None.
 
     A killed server leaves its address, where another directory's server may run. That one accepts neither token.
@@ -70,7 +70,7 @@ def running(settings: Settings, options: RunOptions) -> str | None:
     if url is None:
         return None
     own = replace(settings, token_file=None)
-    for held in (partial(_token, settings, options), partial(held_token, own, "")):
+    for held in (partial(_token, settings, token), partial(held_token, own, "")):
         try:
             with ApiClient(url, held()) as server:
                 server.get("/me")
@@ -94,9 +94,9 @@ def held_token(settings: Settings, advice: str) -> str:
         raise ClientError(f"{named or own}: {why}; {advice}") from None
 
 
-def _token(settings: Settings, options: RunOptions) -> str:
-    if settings.token_file is None and options.token:
-        return options.token
+def _token(settings: Settings, token: str | None) -> str:
+    if settings.token_file is None and token:
+        return token
     advice = "pass the server's --data-dir or --token-file, or set AMPMON_TOKEN"
     return held_token(settings, advice)
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ampmon.config import server_address
 from ampmon.errors import AmpmonError
 from ampmon.system import interpreter, private
-from ampmon_server.client.client import ApiClient, ClientError
+from ampmon_server.client import ApiClient, ClientError
+from ampmon_server.client.answering import running
 from ampmon_server.http.address import is_free
-from ampmon_server.settings import DEFAULT_PORT
+from ampmon_server.settings import DEFAULT_PORT, Settings
 
 
 START_S = 30.0
@@ -67,7 +67,7 @@ class DemoServer:
             )
             deadline = time.monotonic() + START_S
             while time.monotonic() < deadline and not stopping() and self.running():
-                url = _found(self._directory)
+                url = running(Settings(data_directory=self._directory), None)
                 if url is not None and port in (0, urlsplit(url).port):
                     self.url = url
                     return
@@ -101,14 +101,8 @@ def find_or_start(directory: Path, port: int | None, stopping: Callable[[], bool
     Without a port, return the server at any port, or start one at the default port, or at a free one if another program
     uses that.
     """
-    url = _found(directory)
+    url = running(Settings(data_directory=directory), None)
     service = DemoServer(directory, url or "")
     if url is None or port not in (None, urlsplit(url).port):
         service.start(port or (DEFAULT_PORT if is_free(DEFAULT_PORT) else 0), stopping)
     return service
-
-
-def _found(directory: Path) -> str | None:
-    url = server_address(directory)
-    # A killed server leaves its address, at which another directory's server may run, which rejects this one's token.
-    return url if url and DemoServer(directory, url).ask("/runs?limit=1") else None

@@ -22,7 +22,7 @@ from ampmon_server.demo import Interrupt, service, text
 from ampmon_server.demo.service import DemoServer, ServiceError
 from ampmon_server.demo.story import Narrator
 from ampmon_server.demo.train import Plan, train
-from ampmon_server.model.words import two_to
+from ampmon_server.model.words import plural, two_to
 
 
 STEPS = {"cpu": 4000, "cuda": 20_000}
@@ -87,9 +87,9 @@ def _train(
         torch.set_num_threads(1)  # leaves the other cores to the server and the browser
     data = text.load(plan.device)
     place = "the GPU" if plan.device == "cuda" else "the CPU"
-    characters = f"{len(data.characters):,}".replace(",", " ")
     console.print(
-        f"Training from scale 1, in fp16 on {place}, on {characters} characters of Python's standard library.",
+        f"Training from scale 1, in fp16 on {place}, on {plural(len(data.characters), 'character')} of Python's "
+        "standard library.",
         soft_wrap=True,
     )
     run_id = ampmon.init(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ampmon_server.demo.service import DemoServer
-from ampmon_server.model.words import two_to
+from ampmon_server.model.words import power_of_two
 
 
 MELTED = 0.001
@@ -18,8 +16,7 @@ SKIPS_SHOWN = 3
 LOOK_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """An update as the server stores it. The fraction is None if the gradients were not sampled."""
 
     step: int
@@ -27,12 +24,6 @@ class Row:
     scale_after: float
     skipped: bool
     subnormal_fraction: float | None
-
-
-def rows(columns: dict[str, list[Any]]) -> list[Row]:
-    """The updates in an answer of `GET /runs/{run_id}/updates`."""
-    names = ("step", "scale", "scale_after", "skipped", "subnormal_fraction")
-    return [Row(*values) for values in zip(*(columns[name] for name in names), strict=True)]
 
 
 class Story:
@@ -53,7 +44,7 @@ class Story:
                 yield from self._first_skip(row, culprit)
             elif self._skips <= SKIPS_SHOWN:
                 where = f" in {culprit}" if culprit else ""
-                yield f"step {row.step}: overflow{where} at scale {power(row.scale)}, skipped."
+                yield f"step {row.step}: overflow{where} at scale {power_of_two(row.scale)}, skipped."
             if self._skips == SKIPS_SHOWN:
                 yield (
                     "The ceiling is known. From now on the scale rises only occasionally, as in any training: each "
@@ -64,7 +55,7 @@ class Story:
         first = not self._highest
         self._highest = scale
         if not self._melted:
-            yield f"scale {power(scale)}: {100 * share:.2g} % of gradient values are subnormal."
+            yield f"scale {power_of_two(scale)}: {100 * share:.2g} % of gradient values are subnormal."
         if first:
             yield (
                 "These values are below 2⁻¹⁴, where fp16 has fewer and fewer bits. Below 2⁻²⁴ they become zero. "
@@ -76,17 +67,9 @@ class Story:
 
     def _first_skip(self, row: Row, culprit: str | None) -> Iterator[str]:
         where = f" First to overflow: {culprit}." if culprit else ""
-        yield f"step {row.step}: first overflow, at scale {power(row.scale)}. The ceiling is found.{where}"
-        yield (
-            f"The step was skipped, the weights are unchanged, and the scale backs off to {power(row.scale_after)}."
-        )
-
-
-def power(scale: float) -> str:
-    """Format a scale: ``65 536 = 2¹⁶``."""
-    mantissa, exponent = math.frexp(scale)
-    plain = f"{scale:,.0f}".replace(",", " ") if scale >= 1 else f"{scale:g}"
-    return f"{plain} = {two_to(exponent - 1)}" if mantissa == 0.5 and scale != 1 else plain
+        yield f"step {row.step}: first overflow, at scale {power_of_two(row.scale)}. The ceiling is found.{where}"
+        after = power_of_two(row.scale_after)
+        yield f"The step was skipped, the weights are unchanged, and the scale backs off to {after}."
 
 
 class Narrator:
@@ -106,7 +89,8 @@ class Narrator:
             return
         self._next_look = time.monotonic() + LOOK_S
         columns = self._service.ask(f"{self._path}/updates?start={self._next_step}&limit=10000")
-        for row in rows(columns) if columns else ():
+        rows = zip(*(columns[name] for name in Row._fields), strict=True) if columns else ()
+        for row in map(Row._make, rows):
             self._next_step = row.step + 1
             for words in self._story.lines_for(row, self._culprit(row)):
                 self._say(words)
