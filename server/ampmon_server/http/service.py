@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 class Service:
     """An open server, without its routes. Creates its data directory and its database if needed.
 
-    Raises KeyProblem, BadCertificate, ConfigurationError or Unusable.
+    Raises ConfigurationError or Unusable.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -215,15 +215,9 @@ def visible(service: Service, caller: Caller, run_ids: Sequence[UUID]) -> list[U
     """Return the same ids, with None for each run that the caller may not see. Blocks."""
     if caller.projects is None:
         return list(run_ids)
-    found: list[UUID | None] = []
-    for run_id in run_ids:
-        try:
-            _belonging(service, caller, run_id)
-        except NotFound:
-            found.append(None)
-        else:
-            found.append(run_id)
-    return found
+    shown = service.store.versions(list(run_ids), len(run_ids), caller.projects)
+    there = {each.run_id for each in shown}
+    return [run_id if run_id in there else None for run_id in run_ids]
 
 
 def _belonging(service: Service, caller: Caller, run_id: UUID) -> Belonging:
