@@ -18,7 +18,7 @@ class AmpmonError(Exception):
 
 
 class ConfigurationError(AmpmonError, ValueError):
-    """An invalid argument or environment variable."""
+    """An invalid argument or environment variable, or a file or package that needs a change. The message says which."""
 
 
 class SpoolError(AmpmonError):

@@ -10,10 +10,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+from ampmon.errors import ConfigurationError
 from ampmon_server.alerting.deliver import is_public
 from ampmon_server.alerting.delivery import deliver
 from ampmon_server.alerting.messages import trial
-from ampmon_server.alerting.targets import BadTarget, Target, check
+from ampmon_server.alerting.targets import Target, check
 from campaigns.attack.tally import Tally, every
 from receiver import receiving
 
@@ -157,7 +158,7 @@ def options(tally: Tally) -> None:
 def _taken(url: str) -> bool:
     try:
         check(Target(name="own", url=url), allow_private=False)
-    except BadTarget:
+    except ConfigurationError:
         return False
     return True
 

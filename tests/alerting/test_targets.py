@@ -13,7 +13,6 @@ from ampmon.errors import ConfigurationError
 from ampmon_server.alerting.targets import (
     ENCRYPTED,
     PLAIN,
-    BadTarget,
     Target,
     check,
     read,
@@ -152,7 +151,7 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
 )
 def test_what_reads_runs_or_speaks_in_the_clear_is_refused(url: str) -> None:
     """Targets that read files, run programs or do without TLS are rejected, and so are such options."""
-    with pytest.raises(BadTarget):
+    with pytest.raises(ConfigurationError):
         check(Target(name="bad", url=url), allow_private=False)
 
 

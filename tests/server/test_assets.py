@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 from starlette.testclient import TestClient
 
+from ampmon.errors import ConfigurationError
 from ampmon.system.installing import install
 from ampmon_server.cli import main
 from ampmon_server.pages import assets
@@ -39,7 +40,7 @@ def test_a_script_that_was_changed_is_not_served(
 
     assert main(["serve", "--port", "0", "--data-dir", str(tmp_path / "data")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-    with pytest.raises(assets.BadScript, match="pip install --force-reinstall"):
+    with pytest.raises(ConfigurationError, match="pip install --force-reinstall"):
         assets.check_plotly()
 
 
@@ -48,11 +49,11 @@ def test_a_missing_script_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(assets, "plotly", assets.plotly.__wrapped__)
     with monkeypatch.context() as without_package:
         without_package.setattr(assets, "find_spec", lambda name: None)
-        with pytest.raises(assets.BadScript, match=re.escape(install("server"))):
+        with pytest.raises(ConfigurationError, match=re.escape(install("server"))):
             assets.check_plotly()
 
     monkeypatch.setattr(assets, "plotly_script", lambda: tmp_path / "plotly.min.js")
-    with pytest.raises(assets.BadScript, match="pip install --force-reinstall"):
+    with pytest.raises(ConfigurationError, match="pip install --force-reinstall"):
         assets.check_plotly()
 
 

@@ -22,6 +22,7 @@ from starlette.routing import BaseRoute
 from starlette.testclient import TestClient
 from starlette.types import Message
 
+from ampmon.errors import ConfigurationError
 from ampmon.testing import ManualClock
 from ampmon.transport.proof import PROOF_PATH
 from ampmon_server.http.app import create_app
@@ -30,7 +31,7 @@ from ampmon_server.http.auth.access import OWN as OWN_TOKEN
 from ampmon_server.http.auth.access import Caller
 from ampmon_server.http.auth.callers import Callers
 from ampmon_server.http.auth.guard import security_headers
-from ampmon_server.http.auth.keys import SECONDS, KeyProblem, Keys
+from ampmon_server.http.auth.keys import SECONDS, Keys
 from ampmon_server.http.auth.limits import Rate, TooManyAttempts
 from ampmon_server.http.auth.tokens import (
     KNOWN_S,
@@ -586,7 +587,7 @@ def test_the_token_is_kept_from_others(tmp_path: Path) -> None:
 def test_a_weak_token_is_refused(tmp_path: Path, damaged: str) -> None:
     """An empty, short or non-ASCII token file raises an error that says what to do."""
     (tmp_path / "token").write_text(damaged)
-    with pytest.raises(KeyProblem, match="delete it"):
+    with pytest.raises(ConfigurationError, match="delete it"):
         Keys.load(tmp_path)
 
 
@@ -626,10 +627,10 @@ def test_codes_are_so_many_and_no_more(store: Store, monkeypatch: pytest.MonkeyP
 def test_servers_may_share_a_token(tmp_path: Path) -> None:
     """Servers with a shared token file accept the same callers and cookies. An unusable file raises an error."""
     shared = tmp_path / "shared"
-    with pytest.raises(KeyProblem, match="copy the file"):
+    with pytest.raises(ConfigurationError, match="copy the file"):
         Keys.load(tmp_path / "one", shared)
     shared.write_text("short")
-    with pytest.raises(KeyProblem, match="copy the file"):
+    with pytest.raises(ConfigurationError, match="copy the file"):
         Keys.load(tmp_path / "one", shared)
     shared.write_text(Keys.load(tmp_path / "first").token)
     one, two = Keys.load(tmp_path / "one", shared), Keys.load(tmp_path / "two", shared)

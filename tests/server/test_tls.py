@@ -18,9 +18,10 @@ from cryptography.hazmat.primitives import serialization
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from ampmon.errors import ConfigurationError
 from ampmon_server.http.app import create_app
 from ampmon_server.http.auth.proxies import Proxies
-from ampmon_server.http.certificate import SOON_S, WARNED_EVERY_S, BadCertificate, Certificate
+from ampmon_server.http.certificate import SOON_S, WARNED_EVERY_S, Certificate
 from ampmon_server.settings import Settings
 from certificates import Authority
 from serving import Server, Terminal
@@ -104,7 +105,7 @@ def test_a_certificate_that_is_of_no_use_is_named(
     authority: Authority, how: str, says: str
 ) -> None:
     """An expired, mismatched, locked, damaged or missing certificate is refused with the reason."""
-    with pytest.raises(BadCertificate, match=says):
+    with pytest.raises(ConfigurationError, match=says):
         Certificate(*spoilt(authority, how))
 
 

@@ -12,14 +12,14 @@ import pytest
 
 from ampmon import sender
 from ampmon.config import DEFAULT_URL
-from ampmon.errors import SpoolError, Unreachable
+from ampmon.errors import ConfigurationError, SpoolError, Unreachable
 from ampmon.sender import election
 from ampmon.system import private
 from ampmon.transport import HttpTransport
 from ampmon_server.client import ClientError
 from ampmon_server.client.answering import answering
 from ampmon_server.http.address import address_written
-from ampmon_server.http.auth.keys import KeyProblem, Keys
+from ampmon_server.http.auth.keys import Keys
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Unusable
 from attempts import Attempt
@@ -61,7 +61,7 @@ def test_a_directory_that_others_can_write_to_is_refused(tmp_path: Path, below: 
         with pytest.raises(SpoolError, match=remedy):
             Attempt(folder)
     if below in {"", "server"}:
-        with pytest.raises(KeyProblem, match=remedy):
+        with pytest.raises(ConfigurationError, match=remedy):
             Keys.load(settings.data_directory)
     if below in {"", "senders"}:
         with pytest.raises(private.NotPrivate, match=remedy):
@@ -76,7 +76,7 @@ def test_a_planted_token_is_nobody_s(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("x" * 43)
     make_writable(token)
-    with pytest.raises(KeyProblem, match="chmod go-w"):
+    with pytest.raises(ConfigurationError, match="chmod go-w"):
         Keys.load(tmp_path)
     with pytest.raises(Unreachable, match="chmod go-w"):
         HttpTransport(DEFAULT_URL, token_file=token).send(b"", 0)
@@ -105,7 +105,7 @@ def test_no_planted_link_is_followed(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="symbolic link"):
         Store.open(settings)
     (folder / "token").symlink_to(mine)
-    with pytest.raises(KeyProblem, match="symbolic link"):
+    with pytest.raises(ConfigurationError, match="symbolic link"):
         Keys.load(folder)
     assert mine.read_text() == "precious" * 8
 
@@ -137,7 +137,7 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     """A pipe in place of a token is read without waiting and is rejected."""
     os.mkfifo(tmp_path / "token", 0o600)
-    with pytest.raises(KeyProblem, match="damaged"):
+    with pytest.raises(ConfigurationError, match="damaged"):
         Keys.load(tmp_path)
 
 

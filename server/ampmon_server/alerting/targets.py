@@ -45,10 +45,6 @@ Name = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.@+-]{1,64}\Z")]
 _Seconds = Annotated[int, msgspec.Meta(ge=0, le=86_400)]
 
 
-class BadTarget(ValueError):
-    """A target's URL is not allowed. The message says why, without the secret parts of the URL."""
-
-
 class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A destination for findings of severity ``least`` or worse, of ``projects`` or, if that is None, of all."""
 
@@ -101,28 +97,35 @@ class Alerts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def check(target: Target, *, allow_private: bool) -> None:
-    """Raise BadTarget if messages may not go to the target. Checks the URL only and makes no connection."""
+    """Raise ConfigurationError, without the secret parts of its URL, if messages may not go to the target.
+
+    Checks the URL only and makes no connection.
+    """
     allowed = ENCRYPTED | PLAIN if allow_private else ENCRYPTED
     if target.scheme not in allowed:
         if target.scheme in PLAIN:
-            raise BadTarget(
+            raise ConfigurationError(
                 f"{target.scheme}:// is not encrypted: write {target.scheme}s://, or allow_private = true "
                 "for a receiver in your own network"
             )
-        raise BadTarget(
+        raise ConfigurationError(
             f"its scheme is none of {', '.join(f'{each}://' for each in sorted(allowed))}"
         )
     try:
         urlsplit(target.url)
     except ValueError:
-        raise BadTarget("it is not a valid URL") from None
+        raise ConfigurationError("it is not a valid URL") from None
     for name, value in _options(target.url):
         # Not the name itself: it may be the rest of a password with a `#`.
         for reads in filter(name.startswith, _READS):
-            raise BadTarget(f"options that begin with {reads!r} are not allowed on a server")
+            raise ConfigurationError(
+                f"options that begin with {reads!r} are not allowed on a server"
+            )
         weakens = name == "verify" or (name, value) == ("mode", "insecure")
         if weakens and not allow_private:
-            raise BadTarget(f"its option {name!r} would turn off TLS or its certificate check")
+            raise ConfigurationError(
+                f"its option {name!r} would turn off TLS or its certificate check"
+            )
 
 
 def _options(url: str) -> Iterator[tuple[str, str]]:
@@ -154,7 +157,7 @@ def read(path: Path, public_url: str | None = None) -> Alerts:
             raise ConfigurationError(f"{path}: two targets are called {target.name!r}")
         try:
             check(target, allow_private=alerts.allow_private)
-        except BadTarget as problem:
+        except ConfigurationError as problem:
             raise ConfigurationError(
                 f"{path}: target {number}, {target.name!r}: url: {problem}"
             ) from None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ampmon.errors import AmpmonError
+from ampmon.errors import ConfigurationError
 from ampmon.system import interpreter, private
 from ampmon_server.client import ApiClient, ClientError
 from ampmon_server.client.answering import running
@@ -21,10 +21,6 @@ from ampmon_server.settings import DEFAULT_PORT, Settings
 
 START_S = 30.0
 STOP_S = 10.0
-
-
-class ServiceError(AmpmonError):
-    """There is no server to report to. The message says why, in one line."""
 
 
 class DemoServer:
@@ -54,7 +50,7 @@ class DemoServer:
         return str(made["url"]) if made else self.url
 
     def start(self, port: int, stopping: Callable[[], bool]) -> None:
-        """Start `ampmon serve` and wait until it answers. Raises ServiceError with its output if it does not."""
+        """Start `ampmon serve` and wait until it answers. Raises ConfigurationError with its output if it does not."""
         options = ("--port", str(port), "--data-dir", str(self._directory))
         with tempfile.TemporaryFile() as printed:
             # A session of its own: Ctrl-C in the terminal reaches only the demo, which stops the server last.
@@ -76,7 +72,7 @@ class DemoServer:
             printed.seek(0)
             said = printed.read().decode(errors="replace").strip().removeprefix("ampmon serve: ")
         if not stopping():
-            raise ServiceError(said or "ampmon serve did not start and printed nothing")
+            raise ConfigurationError(said or "ampmon serve did not start and printed nothing")
 
     def running(self) -> bool:
         """Whether the process that the demo started is alive."""
@@ -96,7 +92,7 @@ class DemoServer:
 
 
 def find_or_start(directory: Path, port: int | None, stopping: Callable[[], bool]) -> DemoServer:
-    """Return the server of ``directory`` at ``port``, or start one. Raises ServiceError.
+    """Return the server of ``directory`` at ``port``, or start one. Raises ConfigurationError.
 
     Without a port, return the server at any port, or start one at the default port, or at a free one if another program
     uses that.

@@ -17,9 +17,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import ampmon
 from ampmon.config import data_directory
+from ampmon.errors import ConfigurationError
 from ampmon_server.client.invitation import invitation
 from ampmon_server.demo import Interrupt, service, text
-from ampmon_server.demo.service import DemoServer, ServiceError
+from ampmon_server.demo.service import DemoServer
 from ampmon_server.demo.story import Narrator
 from ampmon_server.demo.train import Plan, train
 from ampmon_server.model.words import plural, two_to
@@ -62,12 +63,12 @@ def run(arguments: argparse.Namespace, interrupt: Interrupt) -> int:
 
 
 def _keep(server: DemoServer, interrupt: Interrupt, console: Console) -> None:
-    """Wait for an interrupt while the server serves the page. Raises ServiceError if it ends."""
+    """Wait for an interrupt while the server serves the page. Raises ConfigurationError if it ends."""
     if not interrupt.is_set():
         console.print(f"The page stays at {server.url} until Ctrl-C.")
     while not interrupt.wait(1.0):
         if not server.running():
-            raise ServiceError("the server has ended")
+            raise ConfigurationError("the server has ended")
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:

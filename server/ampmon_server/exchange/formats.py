@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import orjson
 
-from ampmon.errors import AmpmonError
+from ampmon.errors import ConfigurationError
 from ampmon.system.installing import install
 
 
@@ -77,12 +77,8 @@ COLUMNS: Mapping[Table, Mapping[str, Kind]] = {
 }
 
 
-class MissingFormat(AmpmonError):
-    """The format needs a library that is not installed. The message names the command that installs it."""
-
-
 def written(kind: Format, table: Table, pieces: Iterable[Piece]) -> Iterator[bytes]:
-    """Return the file that holds the pieces of ``table``, in parts. Raises MissingFormat."""
+    """Return the file that holds the pieces of ``table``, in parts. Raises ConfigurationError."""
     if kind == "csv":
         return _csv(table, pieces)
     if kind == "jsonl":
@@ -91,13 +87,13 @@ def written(kind: Format, table: Table, pieces: Iterable[Piece]) -> Iterator[byt
 
 
 def columnar(table: Table, kind: Format) -> tuple[Columnar, Callable[[Any], Iterator[Any]]]:
-    """Return a writer of Parquet or an Arrow stream, and a reader of that stream's batches. Raises MissingFormat."""
+    """Return a writer of Parquet or an Arrow stream, and a reader of its batches. Raises ConfigurationError."""
     try:
         from ampmon_server.exchange.columnar import Columnar, batches
     except ModuleNotFoundError as error:
         if error.name != "pyarrow":
             raise
-        raise MissingFormat(f"Parquet and Arrow need pyarrow: {install('files')}") from None
+        raise ConfigurationError(f"Parquet and Arrow need pyarrow: {install('files')}") from None
     return Columnar(COLUMNS[table], parquet=kind == "parquet"), batches
 
 

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ampmon.errors import AmpmonError
+from ampmon.errors import ConfigurationError
 from ampmon_server.settings import Settings
 
 
@@ -24,12 +24,8 @@ _FLIGHTS = 4
 _log = logging.getLogger(__name__)
 
 
-class BadCertificate(AmpmonError):
-    """The certificate cannot be used. The message says why and what to do."""
-
-
 class Certificate:
-    """The certificate in the file ``cert``, with its key in ``key``, both PEM. Raises BadCertificate.
+    """The certificate in the file ``cert``, with its key in ``key``, both PEM. Raises ConfigurationError.
 
     Connections use ``context``; a reload updates it in place.
     """
@@ -46,7 +42,7 @@ class Certificate:
 
     @classmethod
     def of(cls, settings: Settings) -> Certificate | None:
-        """Load the certificate that the settings name; None if they name none. Raises BadCertificate."""
+        """Load the certificate that the settings name; None if they name none. Raises ConfigurationError."""
         if settings.tls_cert is None or settings.tls_key is None:
             return None
         return cls(settings.tls_cert, settings.tls_key)
@@ -61,7 +57,7 @@ class Certificate:
             try:
                 self._load()
                 _log.info("Reloaded the certificate %s: it expires %s", self._cert, self._end)
-            except BadCertificate as problem:
+            except ConfigurationError as problem:
                 _log.error(
                     "Cannot reload the certificate, so the previous one stays in use: %s", problem
                 )
@@ -96,18 +92,20 @@ class Certificate:
             try:
                 path.read_bytes()
             except OSError as error:
-                raise BadCertificate(f"{flag} {path} cannot be read ({error.strerror})") from None
+                raise ConfigurationError(
+                    f"{flag} {path} cannot be read ({error.strerror})"
+                ) from None
         # Load into a trial context first: a mismatched pair would leave the live context half changed.
         trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             trial.load_cert_chain(self._cert, self._key, self._no_passphrase)
             certificate = _shown(trial, self._cert)
         except ssl.SSLCertVerificationError as error:
-            raise BadCertificate(
+            raise ConfigurationError(
                 f"--tls-cert {self._cert}: every client would reject it ({error.verify_message}); renew it"
             ) from None
         except ssl.SSLError as error:
-            raise BadCertificate(
+            raise ConfigurationError(
                 f"--tls-cert {self._cert} and --tls-key {self._key} are not a certificate and its key in PEM format "
                 f"({(error.reason or 'not PEM').lower().replace('_', ' ')})"
             ) from None
@@ -116,7 +114,7 @@ class Certificate:
         self.names = tuple(_names(certificate))
 
     def _no_passphrase(self) -> str:
-        raise BadCertificate(  # else OpenSSL would ask for it at the terminal, or wait forever
+        raise ConfigurationError(  # else OpenSSL would ask for it at the terminal, or wait forever
             f"--tls-key {self._key} has a passphrase: give the server a key without one, readable by its user only"
         )
 

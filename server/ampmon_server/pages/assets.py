@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ampmon.errors import AmpmonError
+from ampmon.errors import ConfigurationError
 from ampmon.system.installing import install
 
 
@@ -22,10 +22,6 @@ _PACKAGE = Path(__file__).parents[1]
 _CHECKOUT = _PACKAGE.parents[1]
 PLOTLY_SHA256 = {"7.1.0": "3b6e15d45dbb7fca5bd2094291e961ddc5472cd887009e6009a56dab668d721f"}
 """The hash of the script in each tested version of the plotly package."""
-
-
-class BadScript(AmpmonError):
-    """The Plotly script is missing or is not the one that was tested. The message says what to do."""
 
 
 def web_directory() -> Path:
@@ -67,10 +63,10 @@ def _first(packaged: Path, beside: Path) -> Path:
 
 
 def plotly_script() -> Path:
-    """Return the script of the installed plotly package, without importing it. Raises BadScript without the package."""
+    """Return the script of the installed plotly package, without importing it. Raises ConfigurationError."""
     spec = find_spec("plotly")
     if spec is None or spec.origin is None:
-        raise BadScript(f"plotly is not installed: {install('server')}")
+        raise ConfigurationError(f"plotly is not installed: {install('server')}")
     return Path(spec.origin).parent / "package_data" / "plotly.min.js"
 
 
@@ -78,24 +74,26 @@ def plotly_script() -> Path:
 def plotly() -> bytes:
     """Return Plotly's script, checked against its hash when it is read. Later changes of the file are not served.
 
-    Raises BadScript.
+    Raises ConfigurationError.
     """
     script = plotly_script()
     installed, again = plotly_version(), "pip install --force-reinstall --no-deps"
     try:
         content = script.read_bytes()
     except OSError as error:
-        raise BadScript(
+        raise ConfigurationError(
             f"cannot read {script} ({error.strerror}): {again} plotly=={installed}"
         ) from None
     found = hashlib.sha256(content).hexdigest()
     if found != PLOTLY_SHA256.get(installed, found):
-        raise BadScript(f"{script} is not that of plotly {installed}: {again} plotly=={installed}")
+        raise ConfigurationError(
+            f"{script} is not that of plotly {installed}: {again} plotly=={installed}"
+        )
     return content
 
 
 def check_plotly() -> str | None:
-    """Return a warning if the hash of this plotly version is unknown. Raises BadScript."""
+    """Return a warning if the hash of this plotly version is unknown. Raises ConfigurationError."""
     plotly()
     if plotly_version() in PLOTLY_SHA256:
         return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ampmon.errors import AmpmonError
+from ampmon.errors import ConfigurationError
 from ampmon.system import private
 from ampmon_server.http.auth.access import OWN
 
@@ -26,10 +26,6 @@ _NONCE_BYTES = 8
 _TOKEN_CHARACTERS_MIN = 43
 
 
-class KeyProblem(AmpmonError):
-    """The token cannot be read or created. The message says what to do."""
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Keys:
     """The server's own token, and the cookies and sessions that it signs. Never print it: it holds the token."""
@@ -38,22 +34,24 @@ class Keys:
 
     @classmethod
     def load(cls, data_directory: Path, token_file: Path | None = None) -> Keys:
-        """Load the token of a data directory; create it if needed, readable by its owner only. Raises KeyProblem.
+        """Load the token of a data directory; create it if needed, readable by its owner only.
 
-        If given, ``token_file`` holds the token instead. It is never created.
+        If given, ``token_file`` holds the token instead. It is never created. Raises ConfigurationError.
         """
         try:
             private.directory(data_directory, "server")
             path = data_directory / "token"
             token = _kept(path, secrets.token_urlsafe(_TOKEN_BYTES)) if token_file is None else ""
         except OSError as error:
-            raise KeyProblem(
+            raise ConfigurationError(
                 f"{data_directory} cannot be used ({error.strerror}): pass another --data-dir"
             ) from None
         if token_file is not None:
             return cls(_shared(token_file))
         if not _is_sound(token):
-            raise KeyProblem(f"{path} is damaged: delete it, and the server creates a new token")
+            raise ConfigurationError(
+                f"{path} is damaged: delete it, and the server creates a new token"
+            )
         return cls(token)
 
     @property
@@ -104,11 +102,11 @@ def _shared(path: Path) -> str:
     try:
         token = path.read_text(errors="replace").strip()
     except OSError as error:
-        raise KeyProblem(
+        raise ConfigurationError(
             f"--token-file {path} cannot be read ({error.strerror}): copy the file `token` of a data directory there"
         ) from None
     if not _is_sound(token):
-        raise KeyProblem(
+        raise ConfigurationError(
             f"--token-file {path} holds no token of at least {_TOKEN_CHARACTERS_MIN} characters: "
             "copy the file `token` of a data directory there"
         )

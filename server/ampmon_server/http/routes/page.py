@@ -8,6 +8,7 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from ampmon.errors import ConfigurationError
 from ampmon_server.charts import FIGURES
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.problems import problem
@@ -142,6 +143,6 @@ def vendored(request: Request) -> Response:
     """Serve Plotly."""
     try:
         script = assets.plotly()
-    except assets.BadScript as bad:
+    except ConfigurationError as bad:
         return problem(503, str(bad))
     return content_answer(script, "text/javascript", request)

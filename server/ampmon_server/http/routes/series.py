@@ -11,11 +11,11 @@ import orjson
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response, StreamingResponse
 
+from ampmon.errors import ConfigurationError
 from ampmon.wire import COUNT_MAX
 from ampmon_server.exchange.formats import (
     MEDIA_TYPES,
     Format,
-    MissingFormat,
     Table,
     written,
 )
@@ -255,7 +255,7 @@ def export_run(
     rows = pieces(service.store, run_id, what)
     try:
         parts = written(kind, what, rows)
-    except MissingFormat as missing:
+    except ConfigurationError as missing:
         return problem(501, str(missing))
     name = f'attachment; filename="{run_id}-{what}.{kind}"'
     return StreamingResponse(
