@@ -196,7 +196,7 @@ def delivered(tally: Tally, nth: int = 1) -> None:
             tally.note(
                 "a name that changes after it was checked",
                 result,
-                held=result["trouble"] == "private" and not inner.paths,
+                held=result[0] == "private" and not inner.paths,
             )
 
 

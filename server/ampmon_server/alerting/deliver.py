@@ -99,12 +99,12 @@ class _Said(logging.Handler):
             self._met.append("untrusted")
 
 
-def send(order: dict[str, Any], met: list[str]) -> dict[str, Any]:
-    """Send a message. Return `trouble` (None if it was sent) and the receiver's `status` (None if unknown)."""
+def send(order: dict[str, Any], met: list[str]) -> tuple[str | None, int | None]:
+    """Send a message. Return the trouble (None if it was sent) and the receiver's status (None if unknown)."""
     try:
         import apprise
     except ModuleNotFoundError:
-        return {"trouble": "missing", "status": None}
+        return "missing", None
     said = _Said(met)
     log = logging.getLogger("apprise")
     log.addHandler(said)
@@ -124,7 +124,7 @@ def send(order: dict[str, Any], met: list[str]) -> dict[str, Any]:
         url += f"{'&' if '?' in url else '?'}action=new"
     service = apprise.Apprise.instantiate(url, asset=asset)
     if service is None:
-        return {"trouble": "unusable", "status": None}
+        return "unusable", None
     sent = apprise.Apprise([service], asset=asset).notify(
         body=order["body"],
         title=order["title"],
@@ -132,7 +132,7 @@ def send(order: dict[str, Any], met: list[str]) -> dict[str, Any]:
         # Apprise would turn text into Markdown with backslashes, also in links, which then lead nowhere.
         body_format=None if service.notify_format == "markdown" else "text",
     )
-    return {"trouble": None if sent else _trouble(met, said.status), "status": said.status}
+    return None if sent else _trouble(met, said.status), said.status
 
 
 def _trouble(met: list[str], status: int | None) -> str:

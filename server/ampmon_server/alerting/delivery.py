@@ -31,11 +31,6 @@ _PASSED = ("PATH", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
-class _Answer(msgspec.Struct):
-    trouble: Trouble | None
-    status: int | None
-
-
 def words(trouble: Trouble, status: int | None) -> str:
     """Why a message was not delivered, as the end of a sentence."""
     return _WORDS[trouble].format(status="" if status is None else f" ({status})")
@@ -68,15 +63,10 @@ async def deliver(target: Target, message: Message, *, allow_private: bool) -> D
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-    return _outcome(output)
-
-
-def _outcome(output: bytes) -> DeliveryOutcome:
     try:
-        answer = msgspec.json.decode(output, type=_Answer)
+        return msgspec.json.decode(output, type=DeliveryOutcome)
     except msgspec.DecodeError:
         return DeliveryOutcome("failed")
-    return DeliveryOutcome(answer.trouble, answer.status)
 
 
 def _environment(*, allow_private: bool) -> dict[str, str]:
