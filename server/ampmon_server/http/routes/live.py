@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
 from functools import lru_cache
 from typing import Annotated
 from uuid import UUID
 
 import orjson
 from anyio import to_thread
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
 
 from ampmon_server.background.bus import QUIET_S
 from ampmon_server.http.auth.access import OWN, Caller, requires
@@ -25,24 +23,22 @@ from ampmon_server.store import Advance, Store, StoreError
 router = APIRouter(prefix="/api/v1")
 
 RUNS_MAX = 200
-_EVENTS = "text/event-stream"
 # Without the second header, nginx would hold events back until its buffer is full.
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 _NOTHING = b": nothing new\n\n"
 
 
 class _Stream(StreamingResponse):
-    """A stream that closes ``held`` when it ends, also if it ends before it sends anything."""
-
-    media_type = _EVENTS
-    held: ExitStack  # not a constructor argument: FastAPI reads the status from the constructor's signature
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self.held:
-            await super().__call__(scope, receive, send)
+    media_type = "text/event-stream"
 
 
-@router.get("/live", status_code=200, response_class=_Stream)
+async def _place(caller: CallerDependency, service: ServiceDependency) -> AsyncIterator[None]:
+    """Hold a place among the streams of a token until the response ends. Raises TooManyAttempts."""
+    with service.limits.stream(caller.token_id):
+        yield
+
+
+@router.get("/live", dependencies=[Depends(_place)], response_class=_Stream)
 @requires("read")
 async def follow(
     service: ServiceDependency,
@@ -50,11 +46,7 @@ async def follow(
     asked: Annotated[RunIds | None, Query(alias="runs", min_length=1, max_length=RUNS_MAX)] = None,
 ) -> Response:
     """Stream server-sent events `advance` {run, version, step}: one per run at the start, then one per change."""
-    held = ExitStack()
-    held.enter_context(service.limits.stream(caller.token_id))
-    answer = _Stream(_events(service, caller, asked), headers=_HEADERS)
-    answer.held = held
-    return answer
+    return _Stream(_events(service, caller, asked), headers=_HEADERS)
 
 
 async def _events(
