@@ -16,11 +16,11 @@ from rich.console import Console
 import ampmon
 from ampmon.wire import Finding
 from ampmon_server.cli import main
-from ampmon_server.cli.terminal.answers import SummaryAnswer
 from ampmon_server.cli.terminal.following import Moment, RunFollower
 from ampmon_server.cli.terminal.tailing import drawing, moments, state
 from ampmon_server.client import ApiClient
 from ampmon_server.client.answering import answering
+from ampmon_server.client.answers import Run
 from ampmon_server.client.sketch import Sketch
 from batches import Trainer
 from posted import PostedRun, post
@@ -168,7 +168,7 @@ def test_an_offline_training_is_followed_without_a_server(
     assert not (spool / "cursor").exists()
 
 
-RUN = SummaryAnswer(
+RUN = Run(
     run_id="run", project="p", name="n", status="running", started=0, updates=1, scale=2.0**16
 )
 

@@ -25,7 +25,6 @@ from ampmon_server.cli import main
 from ampmon_server.cli.parser import parser
 from ampmon_server.cli.terminal.answers import (
     LoggedAnswer,
-    SummaryAnswer,
     duration,
     loss_among,
     overhead_of,
@@ -33,6 +32,7 @@ from ampmon_server.cli.terminal.answers import (
     underflow_of,
     value_of,
 )
+from ampmon_server.client.answers import Run
 from ampmon_server.client.sketch import Sketch, sketch
 from posted import PostedRun
 from serving import Server
@@ -137,8 +137,8 @@ def test_a_run_is_shown_with_its_numbers_and_its_fixes(shell: Shell) -> None:
     ] == []
 
 
-def _summary(**fields: Any) -> SummaryAnswer:
-    return SummaryAnswer(run_id="", project="", name="", status="", started=0, updates=9, **fields)
+def _summary(**fields: Any) -> Run:
+    return Run(run_id="", project="", name="", status="", started=0, updates=9, **fields)
 
 
 def test_a_scale_that_just_grew_is_the_greatest() -> None:

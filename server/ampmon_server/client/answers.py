@@ -33,7 +33,10 @@ class StreamAnswer(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """The summary of a run. ``started`` is in microseconds since the epoch."""
+    """The summary of a run. Fractions are 0..1, ``started`` and ``last_time`` in us since the epoch.
+
+    ``elapsed`` is in seconds.
+    """
 
     run_id: str
     project: str
@@ -42,13 +45,35 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     started: int
     updates: int
     streams: tuple[StreamAnswer, ...] = ()
+    tags: tuple[str, ...] = ()
+    elapsed: float | None = None
+    last_time: int | None = None
+    last_step: int | None = None
+    skipped: int = 0
+    skip_rate: float | None = None
+    sampled_updates: int = 0
+    scale: float | None = None
+    scale_kind: str | None = None
+    zero_fraction: float | None = None
+    subnormal_fraction: float | None = None
+    headroom_bits: float | None = None
+    overhead: float | None = None
+    budget: float | None = None
+    over_budget: bool = False
+    lost_records: int = 0
+    ranks: int = 1
+    attempts: int = 1
+    verdict: str | None = None
+    severity: Severity | None = None
+    version: int = 0
 
 
 class RunsAnswer(msgspec.Struct, frozen=True):
-    """One page of the list of runs."""
+    """One page of the list of runs. ``total`` is how many runs match the filters."""
 
     runs: tuple[Run, ...]
     next: str | None = None
+    total: int = 0
 
 
 class TrainingAnswer(msgspec.Struct, frozen=True):

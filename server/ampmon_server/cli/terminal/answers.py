@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import msgspec
 
 from ampmon.system.plain import plain
-from ampmon.wire import Severity
 from ampmon_server.client.answers import Run
 from ampmon_server.client.sketch import Sketch
 from ampmon_server.model.names import training_loss
@@ -17,39 +16,6 @@ from ampmon_server.model.words import NONE, SPACE, count, digits_of, percent, sc
 
 
 _AGES = ((60.0, "s", 1.0), (3600.0, "min", 60.0), (86400.0, "h", 3600.0))
-
-
-class SummaryAnswer(Run, frozen=True, kw_only=True):
-    """A run's summary. Fractions are 0..1, ``last_time`` is in us since the epoch, ``elapsed`` in seconds."""
-
-    tags: tuple[str, ...] = ()
-    elapsed: float | None = None
-    last_time: int | None = None
-    last_step: int | None = None
-    skipped: int = 0
-    skip_rate: float | None = None
-    sampled_updates: int = 0
-    scale: float | None = None
-    scale_kind: str | None = None
-    zero_fraction: float | None = None
-    subnormal_fraction: float | None = None
-    headroom_bits: float | None = None
-    overhead: float | None = None
-    budget: float | None = None
-    over_budget: bool = False
-    lost_records: int = 0
-    ranks: int = 1
-    attempts: int = 1
-    verdict: str | None = None
-    severity: Severity | None = None
-    version: int = 0
-
-
-class RunListAnswer(msgspec.Struct, frozen=True):
-    """One page of the list of runs. ``total`` is how many runs match the filters."""
-
-    runs: tuple[SummaryAnswer, ...]
-    total: int = 0
 
 
 class LoggedAnswer(msgspec.Struct, frozen=True):
@@ -109,7 +75,7 @@ def scale_of(scale: float | None, kind: str | None = None) -> str:
     return scale_words(scale, kind).rpartition(" ")[2]
 
 
-def scale_now(run: SummaryAnswer, drawn: Sketch) -> str:
+def scale_now(run: Run, drawn: Sketch) -> str:
     """Format the newest scale and, if it has changed, its extremes: "2¹⁶ (between 2¹⁴ and 2¹⁷)"."""
     now = scale_of(run.scale, run.scale_kind)
     # The newest scale is not drawn yet if the last update changed it.
@@ -123,13 +89,13 @@ def _at(height: float) -> float:
     return 0.0 if height == DEAD else math.inf if height == ENDLESS else 2.0**height
 
 
-def skipped_of(run: SummaryAnswer) -> str:
+def skipped_of(run: Run) -> str:
     """Format the skipped updates: "53 of 12 345 updates (0.43 %)"."""
     share = f" ({percent(run.skip_rate)})" if run.skip_rate else ""
     return f"{count(run.skipped)} of {count(run.updates)} updates{share}"
 
 
-def overhead_of(run: SummaryAnswer) -> str:
+def overhead_of(run: Run) -> str:
     """What the monitor costs, and whether that exceeds its budget."""
     share = f"{percent(run.overhead or 0.0)} of the training time"
     if run.budget is None or not run.over_budget:
@@ -137,7 +103,7 @@ def overhead_of(run: SummaryAnswer) -> str:
     return f"{share}, over the budget of {percent(run.budget)}"
 
 
-def underflow_of(run: SummaryAnswer) -> str:
+def underflow_of(run: Run) -> str:
     """Format the fractions of the gradient that are subnormal or zero in fp16, in the newest sample."""
     if run.subnormal_fraction is None:
         return (

@@ -6,9 +6,8 @@ import argparse
 import sys
 
 from ampmon.system.plain import plain
-from ampmon_server.cli.terminal.answers import SummaryAnswer
 from ampmon_server.client import ClientError, answering, choose
-from ampmon_server.client.answers import Run, read
+from ampmon_server.client.answers import Run
 from ampmon_server.model.words import plural
 
 
@@ -20,12 +19,10 @@ def rename(arguments: argparse.Namespace) -> None:
 
 def tag(arguments: argparse.Namespace) -> None:
     with answering.chosen(arguments) as (server, run):
-        path = f"/runs/{run.run_id}"
-        had = read(server.get(path), SummaryAnswer).tags
-        both = dict.fromkeys([*had, *arguments.tags])
+        both = dict.fromkeys([*run.tags, *arguments.tags])
         tags = [tag for tag in both if tag not in arguments.remove]
-        if tags != list(had):
-            server.patch(path, {"tags": tags})
+        if tags != list(run.tags):
+            server.patch(f"/runs/{run.run_id}", {"tags": tags})
         print(f"{_named(run)}: {plain(', '.join(tags)) or 'no tags'}")
 
 

@@ -14,12 +14,11 @@ from ampmon_server.cli.terminal.answers import (
     LoggedNames,
     SkipAnswer,
     SkipsPage,
-    SummaryAnswer,
     loss_among,
     scale_of,
 )
 from ampmon_server.client import ApiClient
-from ampmon_server.client.answers import Diagnosed, read
+from ampmon_server.client.answers import Diagnosed, Run, read
 from ampmon_server.client.sketch import Sketch, sketch
 from ampmon_server.model.thresholds import RANKS
 from ampmon_server.model.words import count, plural
@@ -45,7 +44,7 @@ class News:
 class Moment:
     """A run's current state. ``rate`` is in updates per second, None if unknown. The first one has no ``news``."""
 
-    run: SummaryAnswer
+    run: Run
     loss: LoggedAnswer | None
     drawn: Sketch
     findings: tuple[Finding, ...]
@@ -72,7 +71,7 @@ class RunFollower:
         self._path = f"/runs/{run_id}"
         self._columns = columns
         self._clock = clock
-        self._before: SummaryAnswer | None = None
+        self._before: Run | None = None
         self._skips: dict[tuple[str, int], int] = {}
         self._judged_s = -JUDGED_EVERY_S
         self._judged_version = -1
@@ -84,7 +83,7 @@ class RunFollower:
     def look(self) -> Moment:
         """Return the run's state, and what has happened since the last look. Blocks. Raises ClientError."""
         self._server.catch_up()
-        run, before = read(self._server.get(self._path), SummaryAnswer), self._before
+        run, before = read(self._server.get(self._path), Run), self._before
         news: list[News] = []
         if before is None or run.version != before.version:
             news += self._changed(before, run)
@@ -96,7 +95,7 @@ class RunFollower:
         findings = tuple(self._findings.values())
         return Moment(run, self._loss, self._drawn, findings, tuple(news), self._rate(run))
 
-    def _changed(self, before: SummaryAnswer | None, run: SummaryAnswer) -> Iterator[News]:
+    def _changed(self, before: Run | None, run: Run) -> Iterator[News]:
         """Read the details of a new version of the run, and yield what is new."""
         self._loss = loss_among(read(self._server.get(f"{self._path}/scalars"), LoggedNames).names)
         if columns := self._columns():
@@ -125,11 +124,11 @@ class RunFollower:
                 rows[row.scaler, row.step] = row
         return sorted(rows.values(), key=lambda row: row.time, reverse=True)
 
-    def _is_to_be_judged(self, run: SummaryAnswer) -> bool:
+    def _is_to_be_judged(self, run: Run) -> bool:
         due = self._clock() - self._judged_s >= JUDGED_EVERY_S or run.status in ENDED
         return due and run.version != self._judged_version
 
-    def _judge(self, run: SummaryAnswer) -> Iterator[News]:
+    def _judge(self, run: Run) -> Iterator[News]:
         diagnosed = read(self._server.get(f"{self._path}/diagnosis"), Diagnosed)
         self._judged_s, self._judged_version = self._clock(), run.version
         before = self._findings
@@ -147,7 +146,7 @@ class RunFollower:
         for key in () if worse else before.keys() - self._findings.keys():
             yield News(f"no longer found: {before[key].title}")
 
-    def _rate(self, run: SummaryAnswer) -> float | None:
+    def _rate(self, run: Run) -> float | None:
         if run.last_time is None:
             return None
         # By the times of the records, because they arrive in batches.

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from ampmon.system.plain import plain
 from ampmon_server.cli.terminal.answers import (
     LoggedNames,
-    RunListAnswer,
-    SummaryAnswer,
     duration,
     overhead_of,
     scale_now,
@@ -21,7 +19,7 @@ from ampmon_server.cli.terminal.answers import (
     value_of,
 )
 from ampmon_server.client import ApiClient, answering
-from ampmon_server.client.answers import Diagnosed, read
+from ampmon_server.client.answers import Diagnosed, Run, RunsAnswer, read
 from ampmon_server.client.sketch import sketch
 from ampmon_server.model.words import NONE, count, percent, plural
 
@@ -47,11 +45,11 @@ def runs(arguments: argparse.Namespace) -> None:
     query = _query(arguments)
     with answering.asked(arguments) as server:
         body = server.get("/runs", query)
-        listed = read(body, RunListAnswer)
+        listed = read(body, RunsAnswer)
         filtered = bool(set(query) - {"limit"})
         hidden = {"archived": "true", "limit": "1"}
         bare = not listed.runs and not filtered and not arguments.json
-        archived = read(server.get("/runs", hidden), RunListAnswer).total if bare else 0
+        archived = read(server.get("/runs", hidden), RunsAnswer).total if bare else 0
     if arguments.json:
         print(body.decode())
     elif listed.runs:
@@ -74,7 +72,7 @@ def _query(arguments: argparse.Namespace) -> dict[str, str]:
     return {name: value for name, value in asked.items() if value}
 
 
-def _print(listed: RunListAnswer) -> None:
+def _print(listed: RunsAnswer) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -86,7 +84,7 @@ def _print(listed: RunListAnswer) -> None:
         console.print(f"{more} more: ampmon runs --limit {min(listed.total, 1000)}", style="dim")
 
 
-def _table(runs: Sequence[SummaryAnswer]) -> Table:
+def _table(runs: Sequence[Run]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
@@ -103,7 +101,7 @@ def _table(runs: Sequence[SummaryAnswer]) -> Table:
     return table
 
 
-def _cells(run: SummaryAnswer, id_length: int, *, several: bool) -> Iterator[str | Text]:
+def _cells(run: Run, id_length: int, *, several: bool) -> Iterator[str | Text]:
     from rich.text import Text
 
     from ampmon_server.cli.doctor.printing import SHAPES
@@ -131,26 +129,26 @@ def show(arguments: argparse.Namespace) -> None:
     """Print a run: its state, its numbers, and its findings with their fixes."""
     with answering.chosen(arguments) as (server, run):
         path = f"/runs/{run.run_id}"
-        body, diagnosis = server.get(path), server.get(f"{path}/diagnosis")
+        diagnosis = server.get(f"{path}/diagnosis")
         if arguments.json:
-            print(f'{{"run":{body.decode()},"diagnosis":{diagnosis.decode()}}}')
+            print(f'{{"run":{server.get(path).decode()},"diagnosis":{diagnosis.decode()}}}')
             return
         from ampmon_server.cli.doctor.printing import Paper
 
-        summary, diagnosed = read(body, SummaryAnswer), read(diagnosis, Diagnosed)
+        diagnosed = read(diagnosis, Diagnosed)
         logged = read(server.get(f"{path}/scalars"), LoggedNames)
-        paper = Paper(summary, server.page)
+        paper = Paper(run, server.page)
         paper.head(diagnosed)
-        if summary.updates:
+        if run.updates:
             paper.blank()
-            _scale(paper, server, summary)
-            for label, words in _rows(summary, logged):
+            _scale(paper, server, run)
+            for label, words in _rows(run, logged):
                 paper.row(label, words)
             paper.blank()
         paper.findings(diagnosed)
 
 
-def _scale(paper: Paper, server: ApiClient, run: SummaryAnswer) -> None:
+def _scale(paper: Paper, server: ApiClient, run: Run) -> None:
     drawn = sketch(
         server.get(f"/runs/{run.run_id}/figures/scale", {"width": "100"}), min(COLUMNS, paper.room)
     )
@@ -160,7 +158,7 @@ def _scale(paper: Paper, server: ApiClient, run: SummaryAnswer) -> None:
             paper.row("", line)
 
 
-def _rows(run: SummaryAnswer, logged: LoggedNames) -> Iterator[tuple[str, str]]:
+def _rows(run: Run, logged: LoggedNames) -> Iterator[tuple[str, str]]:
     yield "skipped", skipped_of(run)
     yield "underflow", underflow_of(run)
     if values := [f"{plain(each.name, 64)} {value_of(each)}" for each in logged.names[:LOGGED_MAX]]:
