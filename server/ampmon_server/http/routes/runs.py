@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Literal
 from uuid import UUID
 
-import msgspec
 import orjson
 from fastapi import APIRouter, Query, Request
 from starlette.background import BackgroundTask
 from starlette.responses import Response
 
-from ampmon import wire
 from ampmon_server.background.upkeep import clear
 from ampmon_server.charts.sparkline import sparkline
 from ampmon_server.http.auth.access import requires
@@ -36,12 +34,6 @@ router = APIRouter(prefix="/api/v1")
 
 _EDIT_BYTES_MAX = 64 * 1024
 SCALES_MAX = 100
-
-
-class _Edit(msgspec.Struct, forbid_unknown_fields=True):
-    name: wire.Label | None = None
-    tags: Annotated[tuple[wire.Label, ...], msgspec.Meta(max_length=64)] | None = None
-    archived: bool | None = None
 
 
 @router.get("/runs")
@@ -146,13 +138,12 @@ def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Resp
     "/runs/{run_id}",
     dependencies=[OF_RUN, OF_OWN_RUN],
     responses=refusals(408, 413),
-    openapi_extra=takes(_Edit),
+    openapi_extra=takes(Edit),
 )
 @requires("ingest")
 async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
     """Change the name, the tags or the archived state of a run. Returns the new summary."""
-    given = await read_json(request, service.settings, _Edit, _EDIT_BYTES_MAX)
-    edit = Edit(given.name, given.tags, given.archived)
+    edit = await read_json(request, service.settings, Edit, _EDIT_BYTES_MAX)
     summary = await service.writer.run(lambda: service.store.edit(run_id, edit))
     service.publish(Advance(run_id, summary.version, summary.last_step))
     return json_answer(summary)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
+import msgspec
 import orjson
 from sqlalchemy import Connection, Row, bindparam, case, func, select, update
 
+from ampmon import wire
 from ampmon_server.model.words import scale_words
 from ampmon_server.store.alerts import mutes, outbox
 from ampmon_server.store.engine.engine import now_us
@@ -83,12 +85,11 @@ class Summary:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Changes of a run by a user. None leaves a value as it is."""
 
-    name: str | None = None
-    tags: tuple[str, ...] | None = None
+    name: wire.Label | None = None
+    tags: Annotated[tuple[wire.Label, ...], msgspec.Meta(max_length=64)] | None = None
     archived: bool | None = None
 
 
