@@ -116,7 +116,7 @@ async def _refused(request: Request, error: Exception) -> Response:
         case NotFound():
             return _missing(request) or problem(404, str(error))
         case NotAllowed():
-            return problem(403, str(error), scope=error.scope)
+            return problem(403, str(error), scope="admin")
         case NameTaken():
             return problem(409, str(error), field="name")
         case UnknownHeader():

@@ -145,11 +145,7 @@ class Service:
 
 
 class NotAllowed(Exception):
-    """The caller is known but may not do this; ``scope`` would allow it."""
-
-    def __init__(self, detail: str, scope: str) -> None:
-        super().__init__(detail)
-        self.scope = scope
+    """The caller is known but may not do this; the scope `admin` would allow it."""
 
 
 # A coroutine, like every dependency that never waits: FastAPI runs plain functions on threads.
@@ -193,9 +189,7 @@ async def check_own(service: Service, caller: Caller, run_id: UUID) -> None:
     # A token that may only send records must not learn that a run exists.
     if not caller.may("read"):
         raise _missing(run_id)
-    raise NotAllowed(
-        "Changing a run needs its owner's token, or one with the scope `admin`.", "admin"
-    )
+    raise NotAllowed("Changing a run needs its owner's token, or one with the scope `admin`.")
 
 
 OF_OWN_RUN = Depends(_own)
@@ -205,7 +199,7 @@ OF_OWN_RUN = Depends(_own)
 async def _over_all(caller: CallerDependency) -> None:
     """Raise NotAllowed for a caller limited to some projects: a token that they make could open others."""
     if caller.projects is not None:
-        raise NotAllowed("This needs a token with the scope `admin` over all projects.", "admin")
+        raise NotAllowed("This needs a token with the scope `admin` over all projects.")
 
 
 OVER_ALL = Depends(_over_all)

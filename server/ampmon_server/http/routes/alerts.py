@@ -200,11 +200,9 @@ async def _check_mutes(
     if run_id is not None:
         await check_own(service, caller, run_id)
     elif not caller.may("admin"):
-        raise NotAllowed("Muting more than one run needs a token with the scope `admin`.", "admin")
+        raise NotAllowed("Muting more than one run needs a token with the scope `admin`.")
     elif caller.projects is not None and project not in caller.projects:
-        raise NotAllowed(
-            "This needs a token with the scope `admin` over the projects to mute.", "admin"
-        )
+        raise NotAllowed("This needs a token with the scope `admin` over the projects to mute.")
 
 
 def _name_of(caller: Caller) -> str:

@@ -54,7 +54,7 @@ def make_link(request: Request, service: ServiceDependency, caller: CallerDepend
     """Create a one-time link that signs a browser in as the caller. It expires after ten minutes."""
     if caller.signed_in_elsewhere:  # a cookie would outlast the sign-in at the proxy
         raise NotAllowed(
-            "Users who sign in at the proxy need no sign-in link and cannot create one.", "admin"
+            "Users who sign in at the proxy need no sign-in link and cannot create one."
         )
     # The host name that the caller used works from where the caller is. The guard has checked it.
     place = f"{request.url.scheme}://{request.headers['host']}{service.settings.base_path}"
