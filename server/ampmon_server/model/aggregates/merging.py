@@ -7,7 +7,7 @@ A cell is a row of a structured array whose fields are all int64 or float64, or 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -44,7 +44,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Adjacent fields that merge alike: columns ``start`` to ``stop`` of a cell's 8-byte words."""
+    """Columns ``start`` to ``stop`` of a cell's 8-byte words, which merge alike or by which a choice is made."""
 
     how: str
     start: int
@@ -52,56 +52,54 @@ class _Group:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Decider:
-    """The columns of a cell's 8-byte words ``by`` which a choice is made."""
-
-    reduce: np.ufunc
-    kind: str
-    by: slice
-
-
 _REDUCE: Mapping[str, np.ufunc] = {"add": np.add, "least": np.fmin, "greatest": np.fmax}
 _WIDE = 128
 """From this many columns on, one cell at a time is faster: `reduceat` goes through the rows once for each column."""
 
 
-@dataclass(frozen=True)
 class Layout:
     """The fields of a cell by how they merge: from the first cell, from the last, added, the least, the greatest.
 
     ``dtype`` is their type in memory and on disk. `least` and `greatest` prefer any number to NaN.
     """
 
-    first: Mapping[str, Kind]
-    last: Mapping[str, Kind]
-    add: Mapping[str, Kind]
-    least: Mapping[str, Kind] = field(default_factory=dict)
-    greatest: Mapping[str, Kind] = field(default_factory=dict)
-    choices: Sequence[Choice] = ()
-
-    dtype: np.dtype[Any] = field(init=False)
-    _groups: Sequence[_Group] = field(init=False, repr=False)
-    _deciders: Sequence[_Decider] = field(init=False, repr=False)
-    _decided: Ints = field(init=False, repr=False)
-    """For each of the last words of a cell, which of the columns of all deciders decides where it comes from."""
-
-    def __post_init__(self) -> None:
-        fields, groups = self._grouped()
-        deciders, decided = [], [np.zeros(0, np.int64)]
-        at, places = groups[-1].stop, 0
-        for choice in self.choices:
+    def __init__(
+        self,
+        *,
+        first: Mapping[str, Kind],
+        last: Mapping[str, Kind],
+        add: Mapping[str, Kind],
+        least: Mapping[str, Kind] = {},
+        greatest: Mapping[str, Kind] = {},
+        choices: Sequence[Choice] = (),
+    ) -> None:
+        fields: list[tuple[Any, ...]] = []
+        self._groups: list[_Group] = []
+        at = places = 0
+        hows = {"first": first, "last": last, "add": add, "least": least, "greatest": greatest}
+        for how, named in hows.items():
+            for real in (INT, FLOAT):
+                alike = [
+                    (name, *_pair(kind)) for name, kind in named.items() if _pair(kind)[0] == real
+                ]
+                stop = at + sum(size for _, _, size in alike)
+                fields += [_field(*each) for each in alike]
+                if alike and how != "first":  # merged cells begin as the first
+                    self._groups.append(_Group(how, at, stop, real))
+                at = stop
+        self._deciders: list[_Group] = []
+        decided = [np.zeros(0, np.int64)]
+        for choice in choices:
             kind, size = _pair(choice.kind)
             names = {choice.by: choice.kind, **choice.carries}
             fields += [_field(name, *_pair(each)) for name, each in names.items()]
             words = sum(_pair(each)[1] for each in names.values())
-            deciders.append(_Decider(_REDUCE[choice.most], kind, slice(at, at + size)))
+            self._deciders.append(_Group(choice.most, at, at + size, kind))
             decided.append(places + np.arange(words) % size)
             at, places = at + words, places + size
-        object.__setattr__(self, "dtype", np.dtype(fields))
-        object.__setattr__(self, "_groups", groups)
-        object.__setattr__(self, "_deciders", deciders)
-        object.__setattr__(self, "_decided", np.concatenate(decided))
+        self.dtype: np.dtype[Any] = np.dtype(fields)
+        # For each of the last words of a cell, which of the columns of all deciders decides where it comes from.
+        self._decided: Ints = np.concatenate(decided)
 
     def merge(self, cells: Cells, starts: Ints) -> Cells:
         """Return cells [g], each merged from ``cells`` between one of ``starts`` [g] and the next. Always a copy.
@@ -134,29 +132,13 @@ class Layout:
         """The rows that the choices take, [g, words]. ``of`` is the merged cell of each row [n]."""
         worse = []
         for decider in self._deciders:
-            values = words[decider.kind][:, decider.by]
-            best = decider.reduce.reduceat(values, starts, axis=0)
+            values = words[decider.kind][:, decider.start : decider.stop]
+            best = _REDUCE[decider.how].reduceat(values, starts, axis=0)
             worse.append(values != best[of])
         # If all values are NaN, any row will do: then the remainder is the first.
         rows = np.arange(len(of))[:, None] + len(of) * np.concatenate(worse, axis=1)
         first: Ints = np.minimum.reduceat(rows, starts, axis=0)[:, self._decided] % len(of)
         return first
-
-    def _grouped(self) -> tuple[list[tuple[Any, ...]], list[_Group]]:
-        """All fields outside ``choices``, and the groups of those that merge alike. Merged cells begin as the first."""
-        fields: list[tuple[Any, ...]] = []
-        groups: list[_Group] = []
-        at = 0
-        for how in ("first", "last", "add", "least", "greatest"):
-            named = [(name, *_pair(kind)) for name, kind in getattr(self, how).items()]
-            for real in (INT, FLOAT):
-                alike = [each for each in named if each[1] == real]
-                stop = at + sum(size for _, _, size in alike)
-                fields += [_field(*each) for each in alike]
-                if alike and how != "first":
-                    groups.append(_Group(how, at, stop, real))
-                at = stop
-        return fields, groups
 
 
 def _reduced(reduce: np.ufunc, columns: npt.NDArray[Any], starts: Ints) -> npt.NDArray[Any]:

@@ -81,10 +81,10 @@ def of_samples(
     cells["n"] = 1
     cells["first"] = cells["last"] = steps
     cells["time_min"] = cells["time_max"] = times
-    for name in FIELDS:
-        if name in COUNTS and name in of.add:
+    for name in fields_of(cells):
+        if name in COUNTS:
             wide(cells, name)[:, places] = columns(name)
-        elif name in of.least or name in of.greatest:
+        else:
             wide(cells, name)[...] = np.nan
             wide(cells, name)[:, places] = _STORED[name].values(columns, scales[:, None])
     return cells
