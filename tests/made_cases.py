@@ -173,9 +173,7 @@ def samples_of(
         on_grid = replace(on_grid, variance=share * (1 - share) * grain * elements)
     off_grid = Totals(*(np.zeros_like(getattr(on_grid, name)) for name in Totals.__slots__))
     step = np.array(steps, np.int64)
-    return GradientSeries(
-        step, START + step * UPDATE_US, np.full(m, scale), on_grid, off_grid, looked == elements
-    )
+    return GradientSeries(step, START + step * UPDATE_US, np.full(m, scale), on_grid, off_grid)
 
 
 def joined_samples(parts: list[GradientSeries]) -> GradientSeries:

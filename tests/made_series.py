@@ -424,7 +424,7 @@ def sample(
     statistics = counted(
         histograms([counts]), zeros=zeros, inf=inf, nan=nan, amax=amax, sum_squares=amax
     )
-    return ParameterSample(7, START, 1024.0, max(elements, int(statistics.looked[0])), statistics)
+    return ParameterSample(7, 1024.0, max(elements, int(statistics.looked[0])), statistics)
 
 
 def parameters(

@@ -23,8 +23,9 @@ import plotly.graph_objects as go
 
 from ampmon.system.plain import plain, plain_finding
 from ampmon.wire import Finding
-from ampmon_server.charts import RUN_FIGURES, resolve
+from ampmon_server.charts import RUN_FIGURES
 from ampmon_server.charts.parts.layout import escaped
+from ampmon_server.charts.parts.roles import resolve
 from ampmon_server.client import LATEST, ApiClient, ClientError, choose
 from ampmon_server.client.answering import answering
 from ampmon_server.client.answers import RECOMMENDED, Diagnosed, Run, read

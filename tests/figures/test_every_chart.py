@@ -16,9 +16,10 @@ import pytest
 from hypothesis import given, note
 
 import made_series as made
-from ampmon_server.charts import FIGURES, Source, View, resolve
+from ampmon_server.charts import FIGURES, Source, View
 from ampmon_server.charts.compared import COMPARED
 from ampmon_server.charts.parts.layout import MARGIN_LEFT, MARGIN_RIGHT
+from ampmon_server.charts.parts.roles import resolve
 from ampmon_server.charts.parts.source import Position
 from ampmon_server.charts.together import Compared
 from ampmon_server.model.aggregates.merging import Cells

@@ -16,7 +16,7 @@ from ampmon_server.charts.parts.layout import log2_scale
 from ampmon_server.charts.parts.window import cut
 from ampmon_server.charts.scale import MARKS, scale
 from ampmon_server.model.aggregates.gradients import LAYOUT as GRADIENTS
-from ampmon_server.model.aggregates.merging import starts_of
+from ampmon_server.model.aggregates.merging import aligned_span, starts_of
 from ampmon_server.model.aggregates.updates import LAYOUT, MOVES
 from ampmon_server.model.scale_policy import DEAD
 from ampmon_server.model.series import Resume
@@ -117,6 +117,7 @@ def test_every_column_keeps_its_extremes(source: Source, view: View) -> None:
     window = cut(source, view)
     if not len(window.updates):
         return
+    span = aligned_span(window.low, window.high, view.columns)
     line = _line(scale(source, view))
     drawn = made.read(line["y"])
     assert len(window.updates) <= view.columns
@@ -124,9 +125,9 @@ def test_every_column_keeps_its_extremes(source: Source, view: View) -> None:
     rows = made.within(source.updates, view)
     heights, x = log2_scale(rows["scale_first"]), made.x_of(rows, view)
     at = made.read(line["x"]) if view.x == "step" else np.rint(made.read(line["x"]) * 1000)
-    column = at.astype(np.int64) // window.span
-    for part in np.unique(x // window.span):
-        whole = heights[x // window.span == part]
+    column = at.astype(np.int64) // span
+    for part in np.unique(x // span):
+        whole = heights[x // span == part]
         if not np.isnan(whole).all():
             kept = drawn[column == part] if (column == part).any() else drawn[column < part][-1:]
             assert (np.nanmin(kept), np.nanmax(kept)) == (np.nanmin(whole), np.nanmax(whole))
@@ -165,7 +166,8 @@ def test_a_chart_of_cells_is_that_of_their_rows(name: str, seed: int, level: int
     rows = made.wild(3000, np.random.default_rng(seed))
     cells = LAYOUT.merge(rows, starts_of(rows["first"] >> level))
     view = View(width=100)
-    assert cut(made.source(rows), view).span >= 32
+    window = cut(made.source(rows), view)
+    assert aligned_span(window.low, window.high, view.columns) >= 32
     drawn = [orjson.dumps(FIGURES[name](made.source(of), view)) for of in (rows, cells)]
     assert drawn[0] == drawn[1]
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ampmon_server.analysis.flushed import flushed_in
-from ampmon_server.model.series import take_samples
+from ampmon_server.model.series import take
 from campaigns.policy.gradients import samples, sparse, underflow_network
 
 
@@ -84,7 +84,7 @@ def test_drift_of_the_data_is_in_the_error() -> None:
 def test_without_a_change_of_scale_there_is_nothing_to_tell() -> None:
     """A scale that never changed, or a single sample, gives no estimate."""
     assert flushed_in(samples(SPARSE, [8, 8, 8])) is None
-    assert flushed_in(take_samples(samples(SPARSE, [8, 9]), np.array([0]))) is None
+    assert flushed_in(take(samples(SPARSE, [8, 9]), np.array([0]))) is None
 
 
 def small_layer(scale: float) -> torch.Tensor:

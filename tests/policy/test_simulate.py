@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from ampmon_server.analysis.policy import simulate
-from ampmon_server.analysis.policy.advice import advise
 from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.replay import Replay, ReplayOutcome
 from ampmon_server.analysis.policy.scalers import DEFAULTS, Kind, Setting, changed, recorded
-from ampmon_server.analysis.policy.simulate import Simulator
+from ampmon_server.analysis.policy.simulate import Simulator, advise
 from ampmon_server.analysis.policy.simulation import Lost, Recommended, Share, Skips, sentence
 from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import empty_gradients

@@ -22,7 +22,7 @@ from starlette.testclient import TestClient
 from ampmon import wire
 from ampmon_server.background import upkeep
 from ampmon_server.http.app import create_app
-from ampmon_server.queries.distance import loss_of
+from ampmon_server.queries.comparing import loss_of
 from ampmon_server.settings import Settings
 from ampmon_server.store import ANYONE, Edit, Receipt, Sender, Store, Unreadable, Unusable
 from ampmon_server.store.engine import engine

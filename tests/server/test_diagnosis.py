@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 import ampmon
 from ampmon import wire
 from ampmon_server.analysis.diagnosis.diagnose import diagnose
-from ampmon_server.analysis.diagnosis.measured import RULES
+from ampmon_server.analysis.diagnosis.underflow import MEASURED_RULES
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import Store
 from batches import Trainer
@@ -89,7 +89,7 @@ def test_a_trainer_gets_a_request_until_it_has_measured(client: TestClient, send
     refused = client.post(f"{path}/measurement")
     assert (refused.status_code, "measure_on_request" in refused.text) == (404, True)
     assert "request" not in send(trainer.batch([trainer.event("measurable", stream="scaler")]))
-    assert asked() == {"asked": None, "rules": sorted(RULES)}
+    assert asked() == {"asked": None, "rules": sorted(MEASURED_RULES)}
     version = client.get(path).json()["version"]
     assert client.post(f"{path}/measurement").status_code == 204
     request = asked()["asked"]  # type: ignore[index]
@@ -98,7 +98,7 @@ def test_a_trainer_gets_a_request_until_it_has_measured(client: TestClient, send
     assert send(trainer.batch(trainer.updates(1)))["request"] == request
     answer = send(trainer.batch([trainer.event("measured", stream="scaler", scale=1.0)]))
     assert "request" not in answer
-    assert asked() == {"asked": None, "rules": sorted(RULES)}
+    assert asked() == {"asked": None, "rules": sorted(MEASURED_RULES)}
     client.post(f"{path}/measurement")
     later = Trainer(run_id=trainer.run_id)
     assert "request" not in send(later.batch(later.updates(1)))

@@ -14,7 +14,8 @@ import pytest
 
 import ampmon
 from ampmon_server import notebook
-from ampmon_server.charts import RUN_FIGURES, resolve
+from ampmon_server.charts import RUN_FIGURES
+from ampmon_server.charts.parts.roles import resolve
 from ampmon_server.client import ClientError
 from posted import PostedRun
 from serving import Server

@@ -16,10 +16,10 @@ from sqlalchemy import func, make_url, select
 from sqlalchemy import update as change
 
 from ampmon import wire
-from ampmon_server.charts import FIGURES, Source, View
+from ampmon_server.charts import FIGURES, ScaleSource, Source, View
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import count
-from ampmon_server.queries.whatif_reader import Measured, measured
+from ampmon_server.queries.whatif_reader import measured
 from ampmon_server.settings import Settings
 from ampmon_server.store import Busy, Edit, Failures, Keep, NotFound, PruneTask, Store, Verification
 from ampmon_server.store.admin.prune import DAY_US, ROWS_MAX
@@ -213,8 +213,8 @@ def test_one_parameter_is_moved_to_other_scales_where_the_row_of_its_sample_is_g
     prune(store)
     assert not store.updates(trainer.run_id, stream=None, start=4950, stop=4951, limit=1)[0]["step"]
     after = measured(store, trainer.run_id, parameter="head.weight")
-    assert isinstance(before, Measured)
-    assert isinstance(after, Measured)
+    assert isinstance(before, ScaleSource)
+    assert isinstance(after, ScaleSource)
     assert (after.first, after.gradient.level) == (4950, 10)
     assert np.array_equal(after.gradient.histogram, before.gradient.histogram)
 

@@ -15,7 +15,7 @@ import numpy as np
 from ampmon.numerics.formats import FP32
 from ampmon.numerics.histogram import EXPONENT_MIN
 from ampmon.numerics.sampling_error import Z_95
-from ampmon_server.model.series import Flags, Floats, GradientSeries, Ints, take_samples
+from ampmon_server.model.series import Flags, Floats, GradientSeries, Ints, take
 
 
 NEAR = 512
@@ -93,7 +93,7 @@ def usable(samples: GradientSeries, newest: int | None = None) -> GradientSeries
     if fine.any():
         fine &= of.parameters == of.parameters[np.flatnonzero(fine)[-1]]
     found = np.flatnonzero(fine)
-    return take_samples(samples, found if newest is None else found[-newest:])
+    return take(samples, found if newest is None else found[-newest:])
 
 
 def _noise(samples: GradientSeries, zeros: Floats, level: Ints, near: Flags) -> float:

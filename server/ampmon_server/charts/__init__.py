@@ -12,7 +12,6 @@ from pkgutil import iter_modules
 
 from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.layout import Figure
-from ampmon_server.charts.parts.roles import resolve
 from ampmon_server.charts.parts.source import (
     ParameterSource,
     ReplaySource,
@@ -20,8 +19,6 @@ from ampmon_server.charts.parts.source import (
     Source,
     View,
 )
-from ampmon_server.charts.parts.window import cut
-from ampmon_server.charts.scalars import PANELS_MAX
 
 
 def _declared() -> dict[str, Chart]:
@@ -39,15 +36,11 @@ RUN_FIGURES = tuple(name for name, chart in FIGURES.items() if not chart.paramet
 
 __all__ = [
     "FIGURES",
-    "PANELS_MAX",
     "RUN_FIGURES",
-    "Chart",
     "Figure",
     "ParameterSource",
     "ReplaySource",
     "ScaleSource",
     "Source",
     "View",
-    "cut",
-    "resolve",
 ]

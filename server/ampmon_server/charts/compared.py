@@ -22,8 +22,8 @@ from ampmon_server.charts.parts.layout import (
 )
 from ampmon_server.charts.parts.samples import GRID_DEFINITION, judge
 from ampmon_server.charts.parts.source import View
-from ampmon_server.charts.parts.traces import Trace, line, scatter, tick
-from ampmon_server.charts.parts.window import Window, cut, rows, typed
+from ampmon_server.charts.parts.traces import Trace, line, rug
+from ampmon_server.charts.parts.window import Window, cut
 from ampmon_server.charts.scale import stepped
 from ampmon_server.charts.together import (
     COLOURS,
@@ -42,7 +42,7 @@ from ampmon_server.charts.together import (
 from ampmon_server.charts.underflow import decades, height_of, ticks
 from ampmon_server.model.aggregates.gradients import SHARES as CLASSES
 from ampmon_server.model.scale_policy import DEAD, ENDLESS
-from ampmon_server.model.words import count, percent, power, steps
+from ampmon_server.model.words import count, percent, power
 
 
 NO_UPDATE = "None of these runs has a step."
@@ -50,6 +50,7 @@ OFF_GRID = "because they have no finite fp16-representable gradient"
 ROW, LOW_ROW = 32, 20
 """Pixels for each run in the rug of skips: for up to eight runs, and for more."""
 _ENDS = {DEAD: "dead", ENDLESS: "∞"}
+_SAID = {"said": "{where}: {skips}", "hovertemplate": "%{text}"}
 
 
 @side_by_side(
@@ -109,7 +110,10 @@ def skips(runs: Sequence[Compared], view: View) -> Figure | str:
         words = f"{run.label}<br>{count(skipped)} of {count(total)} ({share})"
         labels.append(beside(-row, run.beside(share) if many else words, run.role, view))
     return chart(
-        [_rug(run, window, row) for row, (run, window) in enumerate(windows)],
+        [
+            rug(window, -row, run.role, 14, **_SAID, **hovered(run))
+            for row, (run, window) in enumerate(windows)
+        ],
         drawn,
         frame,
         height=64 + (LOW_ROW if many else ROW) * len(drawn),
@@ -191,21 +195,3 @@ def _named(trace: Trace, run: Compared) -> Trace:
     """Style the scale of one of several runs. The hover text names the run and the step, whatever x is."""
     said = {"hovertemplate": "%{text}, step %{customdata:,d}"}
     return {**trace, **hovered(run), **said, "line": {**trace["line"], **run.line}}
-
-
-def _rug(run: Compared, window: Window, row: int) -> Trace:
-    held_by = window.updates[window.updates["skipped"] > 0]
-    said = [
-        f"{steps(first, last)}: {count(number)} skipped"
-        for first, last, number in rows(held_by, "skip_first", "skip_last", "skipped")
-    ]
-    return scatter(
-        window.plot(window.x.at(held_by, "skip")),
-        [-row] * len(held_by),
-        "markers",
-        **hovered(run),
-        marker=tick(run.role, 14),
-        customdata=typed(held_by["skipped"]),
-        text=said,
-        hovertemplate="%{text}",
-    )

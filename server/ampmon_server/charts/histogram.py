@@ -10,6 +10,7 @@ import numpy as np
 from ampmon.numerics.formats import FP16, FloatFormat
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN, headroom_bits
 from ampmon_server.analysis.whatif import FORMATS
+from ampmon_server.charts.exponents import limits
 from ampmon_server.charts.parameter import CHOOSE
 from ampmon_server.charts.parts.chart import chart, nothing_here
 from ampmon_server.charts.parts.layout import (
@@ -23,7 +24,6 @@ from ampmon_server.charts.parts.layout import (
     upright,
     y_axis,
 )
-from ampmon_server.charts.parts.limits import limits
 from ampmon_server.charts.parts.source import View
 from ampmon_server.charts.parts.traces import Trace, bars
 from ampmon_server.charts.parts.window import Window, typed

@@ -278,7 +278,7 @@ def _colours(z: Floats, statistic: Statistic) -> dict[str, Any]:
         "reversescale": lower,
         "cmin": low,
         "cmax": high,
-        "colorbar": colour_bar(statistic.label, **ticks),
+        "colorbar": colour_bar(statistic.short, **ticks),
     }
 
 

@@ -71,11 +71,10 @@ def scalars(window: Window) -> Figure | str:
     if not any(len(cells) for cells in drawn.values()):
         return nothing_here(view, "value", "No value.")
     # Charts of a run show the same stretch of x, that of its updates.
-    shared = (
-        window
-        if len(window.updates)
-        else window.between(*ends(list(drawn.values()), window.x, view))
-    )
+    shared = window
+    if not len(window.updates):
+        low, high = ends(list(drawn.values()), window.x, view)
+        shared = replace(window, low=low, high=high)
     traces: list[Trace] = []
     axes: dict[str, Any] = {}
     labels = []

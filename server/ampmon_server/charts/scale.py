@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ampmon_server.charts.headroom import Headroom, headroom
+from ampmon.numerics.formats import FP16
+from ampmon.numerics.histogram import BINS, EXPONENT_MIN
 from ampmon_server.charts.parts.chart import chart
 from ampmon_server.charts.parts.layout import (
     Figure,
@@ -22,10 +23,10 @@ from ampmon_server.charts.parts.layout import (
     x_axis,
     y_axis,
 )
+from ampmon_server.charts.parts.samples import JudgedGradients, judge, scales
 from ampmon_server.charts.parts.source import View
-from ampmon_server.charts.parts.traces import Trace, each_once, markers, scatter
+from ampmon_server.charts.parts.traces import Trace, band, broken, each_once, markers, rug, scatter
 from ampmon_server.charts.parts.window import PLACES, Place, Window, is_whole, typed
-from ampmon_server.charts.skips import rug
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import MOVES, missing
 from ampmon_server.model.scale_policy import DEAD, ENDLESS
@@ -120,8 +121,10 @@ def scale(window: Window) -> Figure:
     marks = [trace for mark in MARKS for trace in _marks(mark, window)] + _resumed(window)
     shapes, labels = _labels(all_of, room, (low, high), view)
     above = room.traces() if room else []
-    # In the stack, the chart of skips is right below.
-    lost = [] if view.stacked else rug(window, yaxis="y2")
+    hidden = {"name": "skips", "hoverinfo": "text", "showlegend": False, "yaxis": "y2"}
+    lost = [rug(window, 0, "skip", 10, "{where}<br>{skips}", **hidden)]
+    if view.stacked or not all_of["skipped"]:  # in the stack, the chart of skips is right below
+        lost = []
     strip: dict[str, Any] = {} if view.stacked else {"yaxis2": _strip(lost)}
     domain = [STRIP if strip else 0, 1]
     # On other axes than the step, every point stays, because its hover text names its step.
@@ -303,3 +306,93 @@ def _caption(cell: Cells, window: Window) -> str:
     if (most := int(window.updates["n"].max())) > len(_POINTS):
         said += f" A column holds up to {count(most)} steps; their first, last, lowest and highest scale are drawn."
     return said + pruned(window.pruned_before)
+
+
+@dataclass(frozen=True, slots=True)
+class Headroom:
+    """log2 of the scale at columns of samples [c], and of the ``limit``, where the largest gradient would be 65504."""
+
+    judged: JudgedGradients
+    scale: Floats
+    limit: Floats
+
+    @property
+    def bits(self) -> Floats:
+        """The headroom in bits, [c]; NaN where it is unknown."""
+        return self.limit - self.scale
+
+    @property
+    def top(self) -> float:
+        """The highest limit that is drawn."""
+        return float(self.limit[np.isfinite(self.limit)].max())
+
+    def traces(self) -> list[Trace]:
+        """Draw the band above the scale, and the line of its upper end."""
+        window, name = self.judged.window, "headroom"
+        x = np.append(self.judged.x, max(window.high, self.judged.x[-1]))
+        points = broken(x, window.gaps, held=True)
+        limit, bits = (np.append(each, each[-1]) for each in (self.limit, self.bits))
+        shown = np.where(points.empty, np.nan, bits[points.taken])
+        fill: Trace = {"name": name, "fillcolor": "role:scale", "opacity": 0.1}
+        dots = {"shape": "hv", "color": "role:scale", "width": 1, "dash": "dot"}
+        said = [_say_room(each) for each in shown.tolist()]
+        hover: Trace = {"text": said, "hovertemplate": "%{text}<extra></extra>"}
+        return [
+            band(*self.judged.pieces, self.scale, self.limit, window, **fill),
+            points.line(limit, window, name=name, line=dots, showlegend=False, **hover),
+        ]
+
+    def label(self, within: tuple[float, float], view: View) -> list[Trace]:
+        """Label the newest headroom at the right of its line, between the two heights of ``within``."""
+        bits = float(self.bits[self.judged.newest_column])
+        if not np.isfinite(bits):
+            return []
+        at = min(max(float(self.limit[self.judged.newest_column]), within[0]), within[1])
+        return [beside(at, f"headroom {bits:.1f} bits", "scale", view)]
+
+    @property
+    def caption(self) -> str:
+        """Describe the newest headroom in a sentence, with a leading space.
+
+        If the newest column has several samples, it is the headroom that all of them leave.
+        """
+        newest = self.judged.newest_column
+        bits = float(self.bits[newest])
+        if not np.isfinite(bits):
+            return ""
+        doublings = int(max(bits, 0))
+        most = "at most " if self.judged.sampled else ""
+        room_for = plural(doublings, "doubling") if doublings else "no doubling"
+        samples = "sample" if self.judged.of("samples")[newest] == 1 else "samples"
+        return f" Headroom at the newest {samples}: {most}{bits:.1f} bits, room for {room_for} before 65\u202f504."
+
+
+def headroom(window: Window) -> Headroom | None:
+    """Return the headroom in a window. None if no sampled gradient is on fp16's grid, or none holds a number."""
+    judged = judge(window)
+    if judged is None or judged.side == "off":
+        return None
+    cells, starts = judged.apart
+    # If a column has samples at several scales, use the lowest, so that the limit is not too high.
+    least = np.fmin.reduceat(scales(cells, window)[0], starts)
+    scale = np.where(np.isfinite(least), np.log2(least), np.nan)
+    found = Headroom(judged, scale, scale + _bits(judged))
+    return found if np.isfinite(found.limit).any() else None
+
+
+def _bits(judged: JudgedGradients) -> Floats:
+    """Return the bits above the largest element, [c]; 0 if the only sample of a column overflowed.
+
+    If some of several samples overflowed, use the largest finite element, to whole bits.
+    """
+    amax, histogram = judged.of("amax"), judged.of("histogram")
+    top = BINS - 1 - (histogram[:, ::-1] > 0).argmax(1) + EXPONENT_MIN
+    with np.errstate(divide="ignore", invalid="ignore"):
+        exact = np.log2(FP16.max / amax)
+    whole = np.where(histogram.any(1), np.maximum(FP16.exponent_max - top, 0), np.nan)
+    whole[(judged.of("samples") == 1) & (judged.of("inf") > 0)] = 0.0
+    return np.where(np.isfinite(exact) & (amax > 0), exact, whole)
+
+
+def _say_room(bits: float) -> str:
+    return f"headroom {bits:.1f} bits" if np.isfinite(bits) else "headroom not known"

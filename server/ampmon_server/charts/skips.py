@@ -1,16 +1,15 @@
-"""Skipped updates: a chart with bars of their number, and a rug of their positions for other charts."""
+"""The number of skipped updates, as bars."""
 
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 
 from ampmon_server.charts.parts.chart import chart
 from ampmon_server.charts.parts.layout import Figure, figure, y_axis
-from ampmon_server.charts.parts.traces import Trace, bars, markers, tick
-from ampmon_server.charts.parts.window import Window, rows, typed
+from ampmon_server.charts.parts.traces import Trace, bars
+from ampmon_server.charts.parts.window import Window, rows
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.words import count, percent, pruned, steps
 
@@ -64,20 +63,6 @@ def _bars(window: Window, columns: Cells, span: float) -> Trace:
     width = span / 1000 if window.view.x == "time" else span
     x, y = window.plot(middles), held["skipped"]
     return bars(x, y, said, marker, name="skipped steps", width=width)
-
-
-def rug(window: Window, **keys: Any) -> list[Trace]:
-    """Mark the newest skip of each pixel column that holds one. The hover text has their number."""
-    skipped = window.updates[window.updates["skipped"] > 0]
-    if not len(skipped):
-        return []
-    said = [
-        f"{steps(first, last)}<br>{count(number)} skipped"
-        for first, last, number in rows(skipped, "skip_first", "skip_last", "skipped")
-    ]
-    keys |= {"customdata": typed(skipped["skipped"]), "showlegend": False}
-    x, y = window.plot(window.x.at(skipped, "skip")), [0] * len(skipped)
-    return [markers("skips", x, y, said, tick("skip", 10), **keys)]
 
 
 def _count_ticks(top: int) -> dict[str, list[int]]:

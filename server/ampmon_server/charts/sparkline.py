@@ -10,7 +10,6 @@ from ampmon_server.charts.parts.layout import log2_scale
 from ampmon_server.charts.parts.source import Source, View
 from ampmon_server.charts.parts.window import Window, cut
 from ampmon_server.charts.scale import points
-from ampmon_server.model.aggregates import gradients
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Floats
 from ampmon_server.model.words import power_of_two
@@ -40,7 +39,7 @@ class Sparkline:
 
 def sparkline(cells: Cells) -> Sparkline | None:
     """Draw ``cells`` of updates. None if they have no scale that can be drawn."""
-    window = cut(Source(cells, gradients.empty()), View(width=WIDTH))
+    window = cut(Source(cells), View(width=WIDTH))
     if not len(cells):
         return None
     x, _, scale, holes = points(window)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os.path import commonprefix
 from typing import Any, TypeAlias
 
@@ -24,8 +24,6 @@ from ampmon_server.charts.parts.source import Source, View
 from ampmon_server.charts.parts.traces import Trace
 from ampmon_server.charts.parts.window import Window, cut
 from ampmon_server.model.aggregates.departure import BaselineBand, Departure
-from ampmon_server.model.aggregates.gradients import empty as no_gradients
-from ampmon_server.model.aggregates.updates import empty as no_updates
 from ampmon_server.model.names import shortened
 
 
@@ -132,7 +130,7 @@ def side_by_side(
 def frame_of(ends: Sequence[tuple[int, float]], view: View) -> Window:
     """Return an empty window around windows with these ends."""
     low, high = min((low for low, _ in ends), default=0), max((high for _, high in ends), default=0)
-    return cut(Source(no_updates(), no_gradients()), view).between(low, high)
+    return replace(cut(Source(), view), low=low, high=high)
 
 
 def nothing_of(runs: Sequence[Compared], view: View, what: str, before: str) -> str:

@@ -23,8 +23,6 @@ of these. `elements` counts all that they stand for, and `sum_squares` is the su
 Unit: TypeAlias = Literal["share", "magnitude", "headroom"]
 """The heatmap draws a share as it is, a magnitude as its logarithm, and a headroom as bits below fp16's maximum."""
 
-_SHORT: Mapping[Unit, str] = {"share": "share", "magnitude": "log10", "headroom": "bits"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistic:
@@ -42,14 +40,10 @@ class Statistic:
     definition: str
     section: str
     unit: Unit
+    short: str
     of: Callable[[ColumnOf, Floats], Floats]
     stored: str
     least: bool = False
-    short: str = ""
-
-    @property
-    def label(self) -> str:
-        return self.short or _SHORT[self.unit]
 
     @property
     def lower_is_worse(self) -> bool:
@@ -104,6 +98,7 @@ STATISTICS: Mapping[str, Statistic] = {
     "headroom": Statistic(
         title="Headroom",
         word="headroom",
+        short="bits",
         definition="Bits between the largest scaled element and 65 504, fp16's largest number.",
         section="derived",
         unit="headroom",
@@ -113,6 +108,7 @@ STATISTICS: Mapping[str, Statistic] = {
     "norm": Statistic(
         title="Norm, unscaled",
         word="norm",
+        short="log10",
         definition="The 2-norm of the unscaled gradient: it does not change with the loss scale.",
         section="derived",
         unit="magnitude",

@@ -90,19 +90,24 @@ def choices(run: Mapping[str, Any], alone: int) -> list[dict[str, Any]]:
 
     A stream stands for its scaler on all ranks. ``alone`` is how many steps of a single rank are drawn at most.
     """
-    scalers: dict[str, str] = {}
-    for each in run["streams"]:
-        scalers.setdefault(each["scaler"], each["stream"])
     most = f", its newest {count(alone)} steps" if run["updates"] > alone else ""
     ranks = [
         [str(rank), f"rank {count(rank)}{most}"]
         for rank in sorted({each["rank"] for each in run["streams"]})
     ]
-    streams = [[stream, scaler] for scaler, stream in scalers.items()]
+    streams = [[stream, scaler] for scaler, stream in first_streams(run).items()]
     return [
         {"name": "stream", "label": "Scaler", "options": streams},
         {"name": "rank", "label": "Rank", "options": [["", "all ranks"], *ranks]},
     ]
+
+
+def first_streams(run: Mapping[str, Any]) -> dict[str, str]:
+    """Return the first stream of each scaler, by the scaler's name."""
+    found: dict[str, str] = {}
+    for each in run["streams"]:
+        found.setdefault(each["scaler"], each["stream"])
+    return found
 
 
 def number(record: Mapping[str, Any], name: str) -> float | None:

@@ -5,9 +5,9 @@ Rows are in order of step. If several attempts have the same step, only the late
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -185,7 +185,6 @@ class ParameterSample:
     """
 
     step: int
-    time: int
     scale: float
     elements: int
     statistics: Statistics
@@ -215,12 +214,10 @@ class ModuleSample:
         return len(self.names)
 
 
-def take(series: Totals, rows: npt.NDArray[Any]) -> Totals:
-    """Return the rows that a boolean mask or an index array picks."""
-    return Totals(*(getattr(series, field.name)[rows] for field in fields(series)))
+Series = TypeVar("Series", Totals, GradientSeries)
 
 
-def take_samples(series: GradientSeries, rows: npt.NDArray[Any]) -> GradientSeries:
+def take(series: Series, rows: npt.NDArray[Any]) -> Series:
     """Return the sampled updates that a boolean mask or an index array picks."""
     return _made([series], lambda name, of: of[0][rows])
 
@@ -240,7 +237,7 @@ def combine_shards(shards: Sequence[GradientSeries]) -> GradientSeries:
     steps = shards[0].step
     for shard in shards[1:]:
         steps = np.intersect1d(steps, shard.step)
-    aligned = [take_samples(shard, np.searchsorted(shard.step, steps)) for shard in shards]
+    aligned = [take(shard, np.searchsorted(shard.step, steps)) for shard in shards]
     return _made(aligned, _added)
 
 
@@ -250,19 +247,16 @@ def _added(name: str, of: Sequence[Any]) -> Any:
     return np.max(of, 0) if name in {"amax", "parameters", "grain"} else np.sum(of, 0)
 
 
-def _made(
-    parts: Sequence[GradientSeries], how: Callable[[str, Sequence[Any]], Any]
-) -> GradientSeries:
+def _made(parts: Sequence[Series], how: Callable[[str, Sequence[Any]], Any]) -> Series:
     """Make one series of several: ``how`` gets the name of an array, and that array of each."""
-
-    def arrays(of: Sequence[Any], names: Iterable[str]) -> dict[str, Any]:
-        return {name: how(name, [getattr(each, name) for each in of]) for name in names}
-
-    names = [each.name for each in fields(Totals)]
-    return GradientSeries(
-        **arrays(parts, ("step", "time", "scale")),
-        on_grid=Totals(**arrays([part.on_grid for part in parts], names)),
-        off_grid=Totals(**arrays([part.off_grid for part in parts], names)),
+    named = {
+        field.name: [getattr(part, field.name) for part in parts] for field in fields(parts[0])
+    }
+    return type(parts[0])(
+        **{
+            name: _made(of, how) if isinstance(of[0], Totals) else how(name, of)
+            for name, of in named.items()
+        }
     )
 
 

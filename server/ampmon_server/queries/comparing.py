@@ -1,4 +1,7 @@
-"""Several runs side by side: their charts, the differences in their configurations, and their results."""
+"""Several runs side by side: their charts, the differences in their configurations, and their results.
+
+The distance of a run from a baseline is where its logged values leave the baseline's band, and the loss scale there.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +9,42 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TypeVar
+from typing import Literal, TypeVar
 from uuid import UUID
 
+from ampmon.wire import BASELINE
 from ampmon_server.analysis.diagnosis.effective import effective
 from ampmon_server.charts import Figure, View
 from ampmon_server.charts.compared import COMPARED
 from ampmon_server.charts.together import Compared
-from ampmon_server.model.aggregates.departure import Departure
+from ampmon_server.model.aggregates.departure import Departure, band, departure
 from ampmon_server.model.aggregates.scalars import empty as no_values
 from ampmon_server.model.words import (
     NONE,
     count,
     digits_of,
+    measure,
     not_finite,
     percent,
+    plural,
+    power_of_two,
     scale_words,
     within,
 )
-from ampmon_server.queries.distance import (
-    Distance,
-    band_of,
-    baseline_of,
-    departure_of,
-    distance,
-    logged_of,
-)
 from ampmon_server.queries.sources import ChartRequest, add_logged, series_of
 from ampmon_server.store import NotFound, Store, Summary
-from ampmon_server.store.engine.numbers import KINDS, join
+from ampmon_server.store.engine.errors import Unreadable
+from ampmon_server.store.engine.numbers import KINDS, join, split_named
+from ampmon_server.store.pages.windows import WHOLE, Stretch
 from ampmon_server.store.runs.runs import Identity
+from ampmon_server.store.updates.logged import Name, lowest
 
 
 T = TypeVar("T")
 SCALARS_MAX = 4
 """The newest and the least value are shown for at most this many logged names."""
+COLUMNS = 1000
+"""The number of cells read of a run. It is enough even if the baseline has values for only a part of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,24 @@ class ComparedRow:
     name: str
     values: list[str | None]
     differs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """Where a run's logged value leaves the baseline's band, in ``words`` and in numbers.
+
+    ``step`` and ``side`` are null if it stays within the band. ``until`` is the last step compared, null if nothing
+    could be compared. ``scale`` is the loss scale at ``step``, null if unknown. ``skipped`` counts the updates skipped
+    up to ``step``.
+    """
+
+    words: str
+    step: int | None = None
+    side: Literal["above", "below"] | None = None
+    until: int | None = None
+    scale: float | None = None
+    scale_kind: str | None = None
+    skipped: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +100,45 @@ class Reference:
 
     baseline: UUID | None = None
     name: str | None = None
+
+
+def logged_of(store: Store, run_id: UUID) -> Mapping[str, Name]:
+    """Return what a run logged, by name, those with "loss" in them first. Raises NotFound.
+
+    The values are those of the lowest rank that has the name, which the charts draw.
+    """
+    found = lowest(store.scalar_names(run_id))
+    return dict(sorted(found.items(), key=lambda item: ("loss" not in item[0], item[0])))
+
+
+@dataclass(frozen=True, slots=True)
+class RunLoss:
+    """The newest and the least value of a run's loss, and the ``name`` under which it was logged.
+
+    ``kind`` is ``nan``, ``inf`` or ``-inf`` if the newest value is not finite; then ``value`` is null. ``least`` is the
+    least finite value, null if there is none.
+    """
+
+    name: str
+    value: float | None
+    kind: str | None
+    least: float | None
+    words: str
+
+
+def loss_of(store: Store, run_id: UUID) -> RunLoss | None:
+    """Return the loss under the first name with "loss" in it. None without one, and for a run that cannot be read."""
+    try:
+        first = next(iter(logged_of(store, run_id).values()), None)
+    except (NotFound, Unreadable):  # a damaged run must not hide the losses of others
+        return None
+    if first is None or "loss" not in first.name:
+        return None
+    value = join(first.value, KINDS.index(first.value_kind))
+    words = NONE if value is None else measure(value)
+    if first.least is not None:
+        words += f" (min\u00a0{measure(first.least)})"
+    return RunLoss(first.name, first.value, first.value_kind, first.least, words)
 
 
 def despite_deletion(
@@ -159,7 +220,9 @@ def _chosen(
 
     The default name is the first that the baseline logged, a loss if it has one, else the first of any run.
     """
-    baseline = baseline_of(runs, reference.baseline)
+    asked = [run for run in runs if run.run_id == str(reference.baseline)]
+    tagged = [run for run in runs if BASELINE in run.tags]
+    baseline = next(iter([*asked, *tagged]), None)
     if reference.name is not None:
         return baseline, reference.name
     ordered = [baseline, *runs] if baseline else runs
@@ -188,7 +251,7 @@ def _with_logged(
     if baseline is None:
         return drawn
     if run.run_id == baseline.run_id:
-        return replace(drawn, band=band_of(store, run, name))
+        return replace(drawn, band=band(store.scalar_series(run_id, name, WHOLE, columns=COLUMNS)))
     left = departure_of(store, baseline, run, name)
     return replace(drawn, left=left if isinstance(left, Departure) else None)
 
@@ -270,3 +333,42 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
             yield from _flat(f"{name}.{key}", inner)
     elif value != {}:
         yield name, str(value)  # as Python writes it
+
+
+def departure_of(
+    store: Store, baseline: Summary, run: Summary, name: str
+) -> Departure | int | None:
+    """Return the `departure` of a run over the steps that both runs have; None if they cannot be compared."""
+    held = [logged_of(store, UUID(each.run_id)).get(name) for each in (baseline, run)]
+    if None in held:
+        return None
+    stop = min(each.step for each in held if each) + 1
+    cells = [
+        store.scalar_series(UUID(each.run_id), name, Stretch(0, stop), columns=COLUMNS)
+        for each in (baseline, run)
+    ]
+    return departure(*cells)
+
+
+def distance(store: Store, baseline: Summary, run: Summary, name: str) -> Distance:
+    """Return how far a run is from its baseline in the values logged under ``name``."""
+    if run.run_id == baseline.run_id:
+        return Distance("baseline")
+    found = departure_of(store, baseline, run, name)
+    if found is None:
+        return Distance(f"too few values of {name} to compare")
+    if isinstance(found, int):
+        return Distance(f"{name} stays within the band, to step {count(found)}", until=found)
+    run_id = UUID(run.run_id)
+    holder = logged_of(store, run_id)[name]
+    # The step is one of the scaler after whose updates the value was logged.
+    stream = int(holder.stream) if holder.scaler else None
+    at = store.series(run_id, stream=stream, stop=found.step + 1, columns=100, sampled=False)
+    words = f"{name} {found.side} the band from step {count(found.step)}"
+    if len({each["scaler"] for each in run.streams}) > 1:
+        words += f" of {at.scaler.name}"
+    if not len(at.updates):
+        return Distance(words, found.step, found.side, found.until)
+    skipped, held = int(at.updates["skipped"].sum()), float(at.updates["scale_last"][-1])
+    words += f": scale {power_of_two(held)}, {plural(skipped, 'skipped step')} before"
+    return Distance(words, found.step, found.side, found.until, *split_named(held), skipped)

@@ -7,24 +7,14 @@ from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
-from ampmon_server.charts import (
-    FIGURES,
-    PANELS_MAX,
-    Figure,
-    ParameterSource,
-    ReplaySource,
-    ScaleSource,
-    Source,
-    View,
-    cut,
-)
+from ampmon_server.charts import FIGURES, Figure, ParameterSource, ReplaySource, Source, View
 from ampmon_server.charts.parameters import COLUMN_PIXELS, fields
 from ampmon_server.charts.parts.chart import Reads
 from ampmon_server.charts.parts.samples import COLUMN_PIXELS as HISTORY_PIXELS
-from ampmon_server.model.aggregates import gradients
+from ampmon_server.charts.parts.window import cut
+from ampmon_server.charts.scalars import PANELS_MAX
 from ampmon_server.model.aggregates.parameters import empty as no_cells
 from ampmon_server.model.aggregates.parameters import wide
-from ampmon_server.model.aggregates.updates import empty
 from ampmon_server.model.names import matching_indices
 from ampmon_server.queries.sources import (
     ChartRequest,
@@ -49,7 +39,7 @@ from ampmon_server.store.updates.logged import lowest
 _FIRST = {"loss": 0, "lr": 1}
 """Names that are drawn before all others."""
 
-_NOTHING = Source(empty(), gradients.empty())
+_NOTHING = Source()
 """For charts that draw no updates."""
 
 
@@ -150,16 +140,13 @@ def _scales(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     found = measured(store, run_id, asked.stream, asked.parameter)
     if isinstance(found, str):
         return replace(_NOTHING, why_none=found)
-    scales = ScaleSource(
-        found.gradient,
-        found.gone,
-        found.first,
-        found.last,
-        asked.parameter,
-        asked.view.format,
-        asked.whatif_scale,
-        store.policy(run_id, stream=asked.stream),
-        recommended(store, run_id, asked.thresholds, asked.stream),
+    scales = replace(
+        found,
+        parameter=asked.parameter,
+        format=asked.view.format,
+        level=asked.whatif_scale,
+        policy=store.policy(run_id, stream=asked.stream),
+        recommended=recommended(store, run_id, asked.thresholds, asked.stream),
     )
     return replace(_NOTHING, scales=scales)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, cast
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -15,7 +14,8 @@ from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.scalers import Kind, Setting, changed
 from ampmon_server.analysis.policy.simulate import Simulator
 from ampmon_server.analysis.policy.simulation import Recommended
-from ampmon_server.analysis.whatif import SAMPLES, Gradient, levels, of_parameter, of_samples
+from ampmon_server.analysis.whatif import SAMPLES, levels, of_parameter, of_samples
+from ampmon_server.charts.parts.source import ScaleSource
 from ampmon_server.model.series import GradientSeries
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store.engine.errors import BadQuery, NotFound
@@ -35,16 +35,6 @@ _simulators: WeakKeyDictionary[Store, Recent[Simulator]] = WeakKeyDictionary()
 NONE = "no sampled fp16-representable gradient is finite"
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A gradient, with shares from samples of steps ``first`` to ``last``, and the part that was flushed, if known."""
-
-    gradient: Gradient
-    gone: Flushed | None
-    first: int
-    last: int
-
-
 class NewestSamples(NamedTuple):
     """Samples, and what they show that fp16 flushed at the newest scale; None if they do not show it."""
 
@@ -54,7 +44,7 @@ class NewestSamples(NamedTuple):
 
 def measured(
     store: Store, run_id: UUID, stream: int | None = None, parameter: str | None = None
-) -> Measured | str:
+) -> ScaleSource | str:
     """Return the newest gradient of all parameters on fp16's grid, or of one, or a reason why there is none.
 
     Raises NotFound if the run or the stream does not exist.
@@ -67,7 +57,7 @@ def measured(
         return NONE
     newest = usable(samples, SAMPLES)
     steps = newest.step[levels(newest) == gradient.level]
-    return Measured(gradient, flushed, int(steps[0]), int(steps[-1]))
+    return ScaleSource(gradient, flushed, int(steps[0]), int(steps[-1]))
 
 
 def newest_samples(store: Store, run_id: UUID, stream: int | None = None) -> NewestSamples:
@@ -81,7 +71,7 @@ def newest_samples(store: Store, run_id: UUID, stream: int | None = None) -> New
     return kept.get((run_id, store.held(run_id), stream), read)
 
 
-def _of_parameter(store: Store, run_id: UUID, stream: int | None, name: str) -> Measured | str:
+def _of_parameter(store: Store, run_id: UUID, stream: int | None, name: str) -> ScaleSource | str:
     try:
         sampled = store.parameters(run_id, stream=stream, page=ParameterQuery(name=name))
     except NotFound:
@@ -94,7 +84,7 @@ def _of_parameter(store: Store, run_id: UUID, stream: int | None, name: str) -> 
     if not 0 < scale <= FP32.max or not found.looked or found.inf or found.nan or not found.on_grid:
         return f"the newest gradient of {name!r} is not finite, not fp16-representable, or was not sampled"
     gradient = of_parameter(scale, found.histogram, found.zeros, found.looked, found.amax or 0.0)
-    return Measured(gradient, None, sampled.step, sampled.step)
+    return ScaleSource(gradient, None, sampled.step, sampled.step)
 
 
 def recommended(

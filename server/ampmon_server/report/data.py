@@ -10,6 +10,7 @@ import msgspec
 
 from ampmon_server.charts import RUN_FIGURES
 from ampmon_server.client import ApiClient
+from ampmon_server.model.readouts import first_streams
 
 
 SKIPS = 200
@@ -65,20 +66,12 @@ def gather(
     each("findings")
     diagnosis = ask.get("/diagnosis")
     skips = ask.get("/skips", shared="true", limit=str(SKIPS))["skips"][:SKIPS]
-    streams = _streams(run)
+    streams = first_streams(run)
     charts: list[ReportChart] = []
     for name in RUN_FIGURES:
         each(f"chart {name}")
         charts += ask.charts(name, streams)
     return ReportData(run, diagnosis, list(streams), charts, skips)
-
-
-def _streams(run: dict[str, Any]) -> dict[str, str]:
-    """The first stream of each scaler, by the scaler's name."""
-    found: dict[str, str] = {}
-    for each in run["streams"]:
-        found.setdefault(each["scaler"], each["stream"])
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ import msgspec
 from ampmon.system.plain import plain_finding
 from ampmon.wire import Finding, Severity
 from ampmon_server.analysis.diagnosis.explaining import explained
-from ampmon_server.analysis.diagnosis.measured import measured
 from ampmon_server.analysis.diagnosis.rules import RULES
+from ampmon_server.analysis.diagnosis.underflow import measured
 from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.scalers import changed
 from ampmon_server.analysis.policy.simulate import Simulator

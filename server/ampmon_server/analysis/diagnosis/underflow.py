@@ -1,22 +1,29 @@
-"""Measures how much of a scaler's gradients is too small for fp16, and how far and how soon the scale can grow."""
+"""Measures how much of a scaler's gradients is too small for fp16, and how far and how soon the scale can grow.
+
+If the trainer has measured how much fp16 changes the gradient, findings of underflow get that.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
+import msgspec
 import numpy as np
 
 from ampmon.numerics import sampling_error
 from ampmon.numerics.formats import FP16
 from ampmon.numerics.histogram import SMALL_CLASSES, classify, headroom_bits, shift
-from ampmon.wire import Severity
+from ampmon.wire import Finding, Severity
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
 from ampmon_server.analysis.diagnosis.updates import is_set_by_hand, newest_scale
 from ampmon_server.analysis.flushed import flushed_in
-from ampmon_server.model.case import ParameterCase, ScalerCase
-from ampmon_server.model.series import Floats, Ints, Totals, take, take_samples
+from ampmon_server.model.case import Case, ParameterCase, ScalerCase
+from ampmon_server.model.names import module_of
+from ampmon_server.model.series import Floats, Ints, Totals, take
 from ampmon_server.model.thresholds import Levels, Thresholds
+from ampmon_server.model.words import count, percent, power_of_two
 
 
 NEWEST = 16
@@ -45,6 +52,20 @@ BITS_MAX = 24
 LATE = 100
 """Updates after which a scaler has certainly reported a changed growth interval. It does so within 50."""
 
+MEASURED_RULES = frozenset(
+    {"subnormal", "subnormal_parameter", "flushed", "slow_growth", "stuck_scale"}
+)
+"""Rules whose findings a measurement proves or refutes, because shares of subnormal values are only a sign."""
+KIND = "measured"
+"""The kind of event that carries a measurement."""
+CHANGED = (
+    " Measured at step {step}, scale {scale}: fp16 changed the gradient of module {module} by {error}, and the whole "
+    "gradient by {whole}."
+)
+FAILED = " A measurement at step {step} failed: {why}"
+
+_Error: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+
 
 @dataclass(frozen=True, slots=True)
 class MeasuredUnderflow:
@@ -58,6 +79,8 @@ class MeasuredUnderflow:
     elements, as far as no change of the scale shows more.
     """
 
+    scaler: ScalerCase
+    thresholds: Thresholds
     first_step: int
     last_step: int
     samples: int
@@ -89,10 +112,24 @@ class MeasuredUnderflow:
             return found or ("warning" if levels.warning else None)
         return found and ("notice" if self.is_harmless else found)
 
-    def is_cured_by(self, bits: int, thresholds: Thresholds) -> bool:
+    @property
+    def bits_to_cure(self) -> int | None:
+        """By how many bits the scale must grow to end the warning. None if there is no room for that."""
+        tried = range(1, min(int(self.room), BITS_MAX) + 1)
+        return next((bits for bits in tried if self._is_cured_by(bits)), None)
+
+    def _is_cured_by(self, bits: int) -> bool:
         """Whether ``2^bits`` times the scale ends the warning."""
         flushes = self.flushes and _subnormal_at(self.histogram, bits) >= NEARLY_ALL
-        return not flushes and self.share_at(bits) < (thresholds.subnormal.warning or 0.0)
+        return not flushes and self.share_at(bits) < (self.thresholds.subnormal.warning or 0.0)
+
+    @property
+    def is_climbing(self) -> bool:
+        """Whether growth will cure the underflow within `growth_patience` updates."""
+        bits = self.bits_to_cure
+        if bits is None or is_set_by_hand(self.scaler.recent):
+            return False
+        return updates_to_grow(self.scaler, bits) <= self.thresholds.growth_patience
 
     @property
     def is_harmless(self) -> bool:
@@ -106,8 +143,8 @@ class MeasuredUnderflow:
         return low, high
 
 
-def underflow(scaler: ScalerCase) -> MeasuredUnderflow | None:
-    """Return the underflow at the newest scale. None if there are too few samples."""
+def underflow(scaler: ScalerCase, thresholds: Thresholds) -> MeasuredUnderflow | None:
+    """Return the underflow at the newest scale, to judge by ``thresholds``. None if there are too few samples."""
     samples = scaler.samples
     of = samples.on_grid
     fine = (of.looked > 0) & (of.inf + of.nan == 0) & (of.histogram.any(1))
@@ -117,11 +154,13 @@ def underflow(scaler: ScalerCase) -> MeasuredUnderflow | None:
     rows = np.flatnonzero(fine & (samples.scale == scale))[-NEWEST:]
     if len(rows) < LEAST or not scale > 0 or not math.isfinite(scale):
         return None
-    chosen = take_samples(samples, rows)
+    chosen = take(samples, rows)
     share, low = _subnormal(chosen.on_grid)
     room, ceiling = _room(scaler, scale, float(chosen.on_grid.amax.max()))
     histogram = chosen.on_grid.histogram.sum(0)
     return MeasuredUnderflow(
+        scaler,
+        thresholds,
         first_step=int(chosen.step[0]),
         last_step=int(chosen.step[-1]),
         samples=len(rows),
@@ -214,12 +253,6 @@ def _worst_rounding(of: ParameterCase, scale: float, since: int) -> float | None
     return float(np.max(rounding, initial=0.0, where=~np.isnan(rounding)))
 
 
-def bits_to_cure(seen: MeasuredUnderflow, thresholds: Thresholds) -> int | None:
-    """Return by how many bits the scale must grow to end the warning. None if there is no room for that."""
-    tried = range(1, min(int(seen.room), BITS_MAX) + 1)
-    return next((bits for bits in tried if seen.is_cured_by(bits, thresholds)), None)
-
-
 def updates_to_grow(scaler: ScalerCase, bits: int) -> float:
     """Return the updates until the scale has grown by ``bits``, from the growth tracker on, if none is skipped."""
     policy = scaler.policy
@@ -235,9 +268,40 @@ def is_past_growth(scaler: ScalerCase) -> bool:
     return interval == 0 or (scaler.growth_tracker or 0) >= interval + LATE
 
 
-def is_climbing(scaler: ScalerCase, seen: MeasuredUnderflow, thresholds: Thresholds) -> bool:
-    """Whether growth will cure the underflow within `growth_patience` updates."""
-    bits = bits_to_cure(seen, thresholds)
-    if bits is None or is_set_by_hand(scaler.recent):
-        return False
-    return updates_to_grow(scaler, bits) <= thresholds.growth_patience
+class _Measurement(msgspec.Struct):
+    """An event's detail: errors relative to the norm of the fp32 gradient, overall and by module, or why it failed."""
+
+    scale: Annotated[float, msgspec.Meta(gt=0, le=2.0**127)]
+    error: _Error | None = None
+    modules: dict[str, _Error | None] = {}
+    failed: str = ""
+
+
+def measured(finding: Finding, case: Case) -> Finding:
+    """Return the finding with its scaler's newest measurement, if any, in words and as evidence."""
+    found = (each for each in case.events if each.kind == KIND and each.scaler == finding.scaler)
+    event = next(found, None)
+    if finding.rule not in MEASURED_RULES or event is None:
+        return finding
+    try:
+        measurement = msgspec.convert(event.detail, _Measurement)
+    except msgspec.ValidationError:  # an event may hold anything
+        return finding
+    errors = {name: error for name, error in measurement.modules.items() if error is not None}
+    step = count(event.step or 0)
+    if measurement.error is None or not errors:
+        words, evidence = FAILED.format(step=step, why=measurement.failed), {}
+    else:
+        named = [name for each in finding.parameters if (name := module_of(each)) in errors]
+        module = named[0] if named else max(errors, key=errors.__getitem__)
+        words = CHANGED.format(
+            step=step,
+            scale=power_of_two(measurement.scale),
+            module=module,
+            error=percent(errors[module]),
+            whole=percent(measurement.error),
+        )
+        evidence = {"measured_error": errors[module], "measured_error_of_all": measurement.error}
+    return msgspec.structs.replace(
+        finding, explanation=finding.explanation + words, evidence=finding.evidence | evidence
+    )

@@ -11,7 +11,7 @@ from ampmon.numerics.formats import FP32
 from ampmon.numerics.histogram import headroom_bits
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.scale_policy import ScalePolicy
-from ampmon_server.model.series import Flags, Floats, GradientSeries, Ints, take_samples
+from ampmon_server.model.series import Flags, Floats, GradientSeries, Ints, take
 
 
 SAME = 1e-6
@@ -64,6 +64,7 @@ class History:
         tracker: int = 0,
     ) -> History:
         """Build from n >= 1 single updates. A scale that is not a positive fp32 number takes the value before it."""
+        updates = len(steps) if updates is None else updates
         level = _held(scales)
         ends = np.flatnonzero((np.diff(level) != 0) | skipped[:-1])
         if len(ends) > STRETCHES_MAX:
@@ -74,18 +75,18 @@ class History:
                 skipped[newest],
                 nan[newest],
                 policy=policy,
-                samples=take_samples(samples, samples.step >= steps[newest][0]),
-                updates=len(steps) if updates is None else updates,
+                samples=take(samples, samples.step >= steps[newest][0]),
+                updates=updates,
             )
         spans = np.arange(1, SPANS + 1) * len(steps) // SPANS - 1
         ends = np.union1d(ends, spans[spans >= 0])
-        if updates is None or updates == len(steps):
+        if updates == len(steps):
             # A scaler that was resumed with its state reports the scale of the resume.
             policy = replace(policy, init_scale=scale_of(level[0]))
         return cls(
             first=int(steps[0]),
             last=int(steps[-1]),
-            updates=len(steps) if updates is None else updates,
+            updates=updates,
             policy=policy,
             level=level[ends],
             length=np.diff(ends, prepend=-1),
@@ -110,7 +111,7 @@ class History:
             cells["skipped"] > 0,
             np.isin(cells["first"], beyond_scale),
             policy=scaler.policy,
-            samples=take_samples(scaler.samples, scaler.samples.step >= cells["first"][0]),
+            samples=take(scaler.samples, scaler.samples.step >= cells["first"][0]),
             updates=int(scaler.updates["n"].sum()),
         )
 

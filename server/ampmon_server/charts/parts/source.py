@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ampmon_server.analysis.policy.simulation import Recommended, Simulation
+from ampmon_server.model.aggregates.gradients import empty as no_gradients
 from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.updates import empty as no_updates
 from ampmon_server.model.scale_policy import ScalePolicy
 from ampmon_server.model.series import (
     Ints,
@@ -149,8 +151,8 @@ class Source:
     ``parameters`` are the cells of each parameter.
     """
 
-    updates: Cells
-    gradients: Cells
+    updates: Cells = field(default_factory=no_updates)
+    gradients: Cells = field(default_factory=no_gradients)
     disabled: bool = False
     modules: ModuleSample | None = None
     user: UserSteps | None = None

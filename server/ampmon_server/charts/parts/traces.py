@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ampmon_server.charts.parts.window import Gaps, Window, typed
+from ampmon_server.charts.parts.window import Gaps, Window, rows, typed
 from ampmon_server.model.series import Flags, Floats, Ints
+from ampmon_server.model.words import count, steps
 
 
 Trace: TypeAlias = dict[str, Any]
@@ -196,6 +197,18 @@ def tick(role: str, size: int) -> dict[str, Any]:
     """Return the marker of a skipped step."""
     colour = f"role:{role}"
     return {"symbol": "line-ns-open", "size": size, "color": colour, "line": {"width": 1.5}}
+
+
+def rug(window: Window, height: float, role: str, size: int, said: str, **keys: Any) -> Trace:
+    """Mark the newest skip of each pixel column that holds one, with {where} and {skips} of its column ``said``."""
+    held = window.updates[window.updates["skipped"] > 0]
+    text = [
+        said.format(where=steps(first, last), skips=f"{count(number)} skipped")
+        for first, last, number in rows(held, "skip_first", "skip_last", "skipped")
+    ]
+    keys |= {"marker": tick(role, size), "customdata": typed(held["skipped"]), "text": text}
+    x = window.plot(window.x.at(held, "skip"))
+    return scatter(x, [height] * len(held), "markers", **keys)
 
 
 CROSS: Mapping[str, Any] = {"symbol": "x", "size": 7, "color": "role:skip"}

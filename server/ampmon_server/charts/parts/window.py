@@ -112,15 +112,13 @@ class Window:
     """A ``source`` cut to a ``view``. ``low`` and ``high`` are the first and the last x drawn.
 
     The user's own steps may be fractions. Then ``high`` is exactly the last one, and ``low`` is a whole number at or
-    before the first. ``updates`` has a cell for each pixel column that holds any update, in order of x. Columns are
-    aligned to multiples of ``span``, so they stay in place as updates are added.
+    before the first. ``updates`` has a cell for each pixel column that holds any update, in order of x.
     """
 
     source: Source
     view: View
     low: int
     high: float
-    span: float
     updates: Cells
     gradients: Cells
     x: XAxis
@@ -160,7 +158,8 @@ class Window:
     def columns(self, cells: Cells, most: int, layout: Layout = LAYOUT) -> tuple[Cells, float]:
         """Merge some of the window's cells into at most ``most`` columns (2 or more). Return them and their span.
 
-        Columns are aligned to multiples of the span. ``layout`` says how cells merge; the default is for updates.
+        Columns are aligned to multiples of the span, so they stay in place as updates are added. ``layout`` says how
+        cells merge; the default is for updates.
         """
         span = aligned_span(self.low, self.high, most)
         keys = np.floor_divide(self.x.at(cells, "first"), span).astype(np.int64)
@@ -184,23 +183,17 @@ class Window:
         """Encode x for Plotly: steps, or ms since the epoch."""
         return typed(self.view.in_plot(x))
 
-    def between(self, low: int, high: float) -> Window:
-        """Return the window with these ends in place of those of its updates and gradients."""
-        span = aligned_span(low, high, self.view.columns)
-        return replace(self, low=low, high=high, span=span)
-
 
 def cut(source: Source, view: View, origin: int = 0) -> Window:
     """Cut ``source`` to ``view``, with times since ``origin``, and merge its updates into pixel columns."""
     x = XAxis(view.x, source.user, origin=origin)
     updates, gradients = (in_view(cells, x, view) for cells in (source.updates, source.gradients))
     low, high = ends((updates, gradients), x, view)
-    span = aligned_span(low, high, view.columns)
     # With so few updates, the chart would draw each of them if the store still had them.
     missed = int(updates["n"].sum()) < ROWS_PER_COLUMN * view.columns
     missed = missed and bool((updates["first"] < source.rows_from).any())
     before = source.rows_from if missed else 0
-    window = Window(source, view, low, high, span, updates, gradients, x, before)
+    window = Window(source, view, low, high, updates, gradients, x, before)
     return replace(window, updates=window.columns(updates, view.columns)[0])
 
 

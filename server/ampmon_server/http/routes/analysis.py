@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from ampmon_server.analysis.diagnosis.diagnose import diagnose
 from ampmon_server.analysis.diagnosis.effective import effective
-from ampmon_server.analysis.diagnosis.measured import RULES
-from ampmon_server.analysis.policy.advice import advise
+from ampmon_server.analysis.diagnosis.underflow import MEASURED_RULES
 from ampmon_server.analysis.policy.scalers import Kind
+from ampmon_server.analysis.policy.simulate import advise
 from ampmon_server.analysis.policy.simulation import Share, Simulation
 from ampmon_server.analysis.whatif import FORMATS, best, curve
 from ampmon_server.http.auth.access import requires
@@ -78,7 +78,7 @@ async def ask_for_measurement(run_id: UUID, service: ServiceDependency) -> Respo
 def _measurement(case: Case) -> dict[str, Any] | None:
     if case.measurement is None:
         return None
-    return {"asked": case.measurement or None, "rules": sorted(RULES)}
+    return {"asked": case.measurement or None, "rules": sorted(MEASURED_RULES)}
 
 
 @router.get("/simulate")

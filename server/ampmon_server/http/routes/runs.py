@@ -25,7 +25,7 @@ from ampmon_server.http.service import (
     visible,
 )
 from ampmon_server.model.readouts import budget_advice, choices, health_words, readouts
-from ampmon_server.queries.distance import loss_of
+from ampmon_server.queries.comparing import loss_of
 from ampmon_server.store import Advance, Edit, Sort, Status, Wanted
 from ampmon_server.store.updates.ranks import ALONE
 

@@ -15,7 +15,7 @@ from ampmon_server.model.aggregates.merging import NEVER, Cells
 from ampmon_server.model.aggregates.updates import of_rows
 from ampmon_server.model.case import CULPRITS, LOST, RECENT, SKIPS, Case, ParameterCase, ScalerCase
 from ampmon_server.model.scale_policy import ScalePolicy
-from ampmon_server.model.series import GradientSeries, empty_gradients, join_samples, take_samples
+from ampmon_server.model.series import GradientSeries, empty_gradients, join_samples, take
 from ampmon_server.store.alerts import alerts
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
@@ -213,7 +213,7 @@ def _samples(
     newest = samples.read_series(connection, scaler, start=start, stop=scaler.stop)
     found = join_samples([*beside, newest])
     _, each = np.unique(found.step, return_index=True)
-    return take_samples(found, each)
+    return take(found, each)
 
 
 def _moves(whole: Cells) -> list[int]:
@@ -228,7 +228,7 @@ def _beside(connection: Connection, scaler: Scaler, step: int, before: int) -> G
     stop = min(step + 1 + BESIDE, before)
     near = samples.read_series(connection, scaler, start=max(step - BESIDE, 0), stop=stop)
     at = int(np.searchsorted(near.step, step, side="right"))
-    return take_samples(near, np.arange(max(at - 1, 0), min(at + 1, len(near))))
+    return take(near, np.arange(max(at - 1, 0), min(at + 1, len(near))))
 
 
 def _parameters(connection: Connection, scaler: Scaler, gradients: Cells) -> ParameterCase:

@@ -273,7 +273,7 @@ def sample_of(shards: Sequence[Shard], name: str) -> ParameterSample | None:
     for place in every.matching_indices(ParameterQuery(name=name)):
         first, elements = shards[0].sample, int(every.elements[place])
         one = every.statistics.select(np.array([place]))
-        return ParameterSample(first.step, first.time, first.scale, elements, one)
+        return ParameterSample(first.step, first.scale, elements, one)
     return None
 
 

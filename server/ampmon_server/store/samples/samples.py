@@ -25,7 +25,7 @@ from ampmon_server.model.series import (
     combine_shards,
     empty_gradients,
     join_samples,
-    take_samples,
+    take,
 )
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX
@@ -121,11 +121,10 @@ def read_series(
         _series(connection, source, start, stop)[0] for source in sources[1 : max(whole, default=1)]
     ]
     parts = [
-        combine_shards([take_samples(lead, counts == wanted), *others[: wanted - 1]])
-        for wanted in whole
+        combine_shards([take(lead, counts == wanted), *others[: wanted - 1]]) for wanted in whole
     ]
     together = join_samples(parts or [empty_gradients()])
-    return take_samples(together, np.argsort(together.step, kind="stable"))
+    return take(together, np.argsort(together.step, kind="stable"))
 
 
 def _shards(connection: Connection, scaler: Scaler, attempts: Ints) -> Ints:

@@ -8,7 +8,7 @@ from ampmon.numerics.formats import FP16
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.fixes import BF16
-from ampmon_server.analysis.diagnosis.underflow import MeasuredUnderflow, bits_to_cure, underflow
+from ampmon_server.analysis.diagnosis.underflow import MeasuredUnderflow, underflow
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import percent, power_of_two
@@ -31,10 +31,9 @@ SPANS = "bf16 spans 261 and needs no scaler, but has 8 significand bits (7 store
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """Return a notice beside the underflow's own finding if no scale cures it."""
-    seen = underflow(scaler)
-    if seen is None or seen.severity(thresholds.subnormal) is None:
-        return None
-    if bits_to_cure(seen, thresholds) is not None:
+    seen = underflow(scaler, thresholds)
+    severity = seen.severity(thresholds.subnormal) if seen else None
+    if seen is None or severity is None or seen.bits_to_cure is not None:
         return None
     bins = np.flatnonzero(seen.histogram)
     binades = int(bins[-1] - bins[0]) + 1  # from the smallest to the largest magnitude seen

@@ -7,7 +7,7 @@ import numpy as np
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.subnormal import fix
-from ampmon_server.analysis.diagnosis.underflow import bits_to_cure, is_climbing, underflow
+from ampmon_server.analysis.diagnosis.underflow import underflow
 from ampmon_server.analysis.flushed import flushed_in
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds
@@ -24,11 +24,11 @@ EXPLANATION = (
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """Judge by the lower bound of the estimate, unless growth cures it soon."""
-    gone, seen = flushed_in(scaler.samples), underflow(scaler)
+    gone, seen = flushed_in(scaler.samples), underflow(scaler, thresholds)
     if gone is None or seen is None or not gone.plausible:
         return None
     severity = thresholds.flushed.severity(gone.low)
-    if severity is None or is_climbing(scaler, seen, thresholds):
+    if severity is None or seen.is_climbing:
         return None
     return Finding(
         rule="flushed",
@@ -38,7 +38,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
         explanation=EXPLANATION.format(
             experiments=plural(gone.experiments, "change of the scale", "changes of the scale")
         ),
-        fix=fix(seen, thresholds, np.inf),
+        fix=fix(seen, np.inf),
         first_step=seen.first_step,
         last_step=seen.last_step,
         evidence={
@@ -46,7 +46,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
             "estimate": gone.estimate,
             "high": gone.high,
             "experiments": gone.experiments,
-            "bits": bits_to_cure(seen, thresholds),
+            "bits": seen.bits_to_cure,
         },
         figure="underflow",
     )

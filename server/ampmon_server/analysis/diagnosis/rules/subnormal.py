@@ -12,8 +12,6 @@ from ampmon_server.analysis.diagnosis.underflow import (
     ERRORS,
     FLOOR,
     MeasuredUnderflow,
-    bits_to_cure,
-    is_climbing,
     underflow,
 )
 from ampmon_server.analysis.diagnosis.updates import is_set_by_hand
@@ -42,17 +40,17 @@ SPARE = 2
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """Judge all parameters on fp16's grid by the low end of their subnormal share, unless growth cures it soon."""
-    seen = underflow(scaler)
+    seen = underflow(scaler, thresholds)
     severity = seen.severity(thresholds.subnormal) if seen else None
-    if seen is None or severity is None or is_climbing(scaler, seen, thresholds):
+    if seen is None or severity is None or seen.is_climbing:
         return None
     by_hand = ", passed to update()" if is_set_by_hand(scaler.recent) else ""
     return Finding(
         rule="subnormal",
         severity=severity,
-        title=f"{shares(seen, thresholds)} at scale {power_of_two(seen.scale)}{by_hand}",
+        title=f"{shares(seen)} at scale {power_of_two(seen.scale)}{by_hand}",
         explanation=EXPLANATION.format(cost=cost(seen)),
-        fix=fix(seen, thresholds),
+        fix=fix(seen),
         first_step=seen.first_step,
         last_step=seen.last_step,
         evidence={
@@ -67,9 +65,9 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     )
 
 
-def shares(seen: MeasuredUnderflow, thresholds: Thresholds) -> str:
+def shares(seen: MeasuredUnderflow) -> str:
     """Return the subnormal share in words, and that of zeros if the subnormal one alone is no finding."""
-    alone = thresholds.subnormal.severity(seen.low) is not None
+    alone = seen.thresholds.subnormal.severity(seen.low) is not None
     zero = "" if alone else f" and {percent(seen.zero)} are 0"
     return f"{percent(seen.share)} of the gradient values are subnormal{zero}"
 
@@ -84,9 +82,9 @@ def cost(seen: MeasuredUnderflow) -> str:
     return COSTS.format(low=percent(low), high=percent(high))
 
 
-def fix(seen: MeasuredUnderflow, thresholds: Thresholds, most: float = INIT_SCALE) -> str:
+def fix(seen: MeasuredUnderflow, most: float = INIT_SCALE) -> str:
     """Return code for a scale that cures the underflow, as in `beyond`, or for bf16 if no scale fits."""
-    bits = bits_to_cure(seen, thresholds)
+    bits = seen.bits_to_cure
     if bits is None:
         return BF16
     bits = beyond(bits, seen, most)

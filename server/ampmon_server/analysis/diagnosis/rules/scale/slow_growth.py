@@ -6,13 +6,7 @@ from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.fixes import RESTART
 from ampmon_server.analysis.diagnosis.rules.subnormal import beyond, cost, shares
-from ampmon_server.analysis.diagnosis.underflow import (
-    bits_to_cure,
-    is_climbing,
-    is_past_growth,
-    underflow,
-    updates_to_grow,
-)
+from ampmon_server.analysis.diagnosis.underflow import is_past_growth, underflow, updates_to_grow
 from ampmon_server.analysis.diagnosis.updates import is_set_by_hand
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds
@@ -39,12 +33,12 @@ NEVER = 10**8
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """Return a finding with the underflow's severity if growth takes longer than `growth_patience`."""
-    seen = underflow(scaler)
+    seen = underflow(scaler, thresholds)
     severity = seen.severity(thresholds.subnormal) if seen else None
     if seen is None or severity is None or is_set_by_hand(scaler.recent):
         return None
-    bits = bits_to_cure(seen, thresholds)
-    if bits is None or is_climbing(scaler, seen, thresholds):
+    bits = seen.bits_to_cure
+    if bits is None or seen.is_climbing:
         return None
     takes, interval = updates_to_grow(scaler, bits), scaler.policy.growth_interval
     when = "never grows" if takes >= NEVER else f"needs at least {count(int(takes))} steps to grow"
@@ -52,7 +46,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     return Finding(
         rule="slow_growth",
         severity=severity,
-        title=f"{shares(seen, thresholds)}: the scale is {power_of_two(seen.scale)}, "
+        title=f"{shares(seen)}: the scale is {power_of_two(seen.scale)}, "
         f"{plural(bits, 'doubling')} too small, and {when}",
         explanation=EXPLANATION.format(
             share=percent(seen.share),
