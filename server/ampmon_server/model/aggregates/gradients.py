@@ -93,18 +93,12 @@ counts as infinite.
 """
 
 
-def empty() -> Cells:
-    return np.zeros(0, LAYOUT.dtype)
+empty = LAYOUT.empty
 
 
 def of_series(series: GradientSeries) -> Cells:
     """Return a cell for each sample."""
-    cells = np.zeros(len(series), LAYOUT.dtype)
-    cells["n"] = 1
-    for name in ("first", "last"):
-        cells[name], cells[f"time_{name}"] = series.step, series.time
-        cells[f"scale_{name}"] = series.scale
-    cells["time_min"] = cells["time_max"] = series.time
+    cells = LAYOUT.of_single(series.step, series.time, scale=series.scale)
     _fill(cells, "on", series.on_grid)
     _fill(cells, "off", series.off_grid)
     return cells

@@ -101,6 +101,18 @@ class Layout:
         # For each of the last words of a cell, which of the columns of all deciders decides where it comes from.
         self._decided: Ints = np.concatenate(decided)
 
+    def empty(self) -> Cells:
+        return np.zeros(0, self.dtype)
+
+    def of_single(self, step: Ints, time: Ints, **values: npt.NDArray[Any]) -> Cells:
+        """Return a cell for each step, with its time and ``values`` as the first and the last, and the rest 0."""
+        cells = np.zeros(len(step), self.dtype)
+        cells["n"], cells["first"], cells["last"] = 1, step, step
+        for name, held in {"time": time, **values}.items():
+            cells[f"{name}_first"] = cells[f"{name}_last"] = held
+        cells["time_min"] = cells["time_max"] = time
+        return cells
+
     def merge(self, cells: Cells, starts: Ints) -> Cells:
         """Return cells [g], each merged from ``cells`` between one of ``starts`` [g] and the next. Always a copy.
 

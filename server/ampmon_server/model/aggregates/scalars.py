@@ -32,6 +32,7 @@ LAYOUT = Layout(
 """`user_first_step` and `user_last_step` are `NEVER` and -1 if no value came with the user's own step."""
 
 merge = LAYOUT.merge
+empty = LAYOUT.empty
 
 ROWS = np.dtype(
     [("step", INT), ("attempt", INT), ("time", INT), ("value", FLOAT), ("user_step", INT)]
@@ -42,18 +43,10 @@ Rows: TypeAlias = npt.NDArray[Any]
 """A structured array [n] of `ROWS`, in order of step and attempt."""
 
 
-def empty() -> Cells:
-    return np.zeros(0, LAYOUT.dtype)
-
-
 def of_rows(rows: Rows) -> Cells:
     """Return a cell for each row [n]. Each step occurs once."""
-    cells = np.zeros(len(rows), LAYOUT.dtype)
     step, time, value, user = (rows[name] for name in ("step", "time", "value", "user_step"))
-    cells["n"] = 1
-    for end in ("first", "last"):
-        cells[end], cells[f"time_{end}"], cells[f"value_{end}"] = step, time, value
-    cells["time_min"] = cells["time_max"] = time
+    cells = LAYOUT.of_single(step, time, value=value)
     finite = np.isfinite(value)
     cells["nan"], cells["inf"], cells["minus_inf"] = (
         np.isnan(value),

@@ -74,6 +74,8 @@ LAYOUT = Layout(
 """
 
 
+empty = LAYOUT.empty
+
 ROWS = np.dtype(
     [
         ("step", INT),
@@ -97,19 +99,11 @@ Rows: TypeAlias = npt.NDArray[Any]
 """A structured array [n] of `ROWS`, in order of step and attempt."""
 
 
-def empty() -> Cells:
-    return np.zeros(0, LAYOUT.dtype)
-
-
 def of_rows(rows: Rows) -> Cells:
     """Return a cell for each row [n]. Each step occurs once."""
-    cells = np.zeros(len(rows), LAYOUT.dtype)
-    step, time, scale, after = (rows[name] for name in ("step", "time", "scale", "scale_after"))
-    cells["n"] = 1
-    for name in ("first", "last"):
-        cells[name], cells[f"time_{name}"], cells[f"scale_{name}"] = step, time, scale
-    cells["after_last"] = after
-    cells["time_min"] = cells["time_max"] = time
+    step, time, scale = (rows[name] for name in ("step", "time", "scale"))
+    cells = LAYOUT.of_single(step, time, scale=scale)
+    cells["after_last"] = rows["scale_after"]
     with np.errstate(invalid="ignore"):
         usable = scale >= 0
     cells["unusable"] = ~usable
