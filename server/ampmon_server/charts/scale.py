@@ -264,7 +264,7 @@ def _range(cell: Cells, room: Headroom | None) -> tuple[float, float]:
     if math.isnan(low):
         low, high = 0.0, 1.0
     if room is not None:
-        high = max(high, min(room.top, high + ROOM_MAX))
+        high = max(high, min(float(np.nanmax(room.limit)), high + ROOM_MAX))
     return around(np.array([low, high]))
 
 
@@ -320,11 +320,6 @@ class Headroom:
     def bits(self) -> Floats:
         """The headroom in bits, [c]; NaN where it is unknown."""
         return self.limit - self.scale
-
-    @property
-    def top(self) -> float:
-        """The highest limit that is drawn."""
-        return float(self.limit[np.isfinite(self.limit)].max())
 
     def traces(self) -> list[Trace]:
         """Draw the band above the scale, and the line of its upper end."""
