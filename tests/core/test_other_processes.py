@@ -109,6 +109,42 @@ def test_a_child_that_imports_ampmon_first_says_how_it_ended(
     assert events == [str(each) for each in (*raised, ("finish", {}), ("finish", {}))]
 
 
+AFTER_A_CAUGHT_EXIT = """
+import multiprocessing, sys
+import torch, ampmon
+
+parameter = torch.nn.Parameter(torch.ones(2))
+optimizer = torch.optim.SGD([parameter], lr=0.1)
+scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+
+def train():
+    for _ in range(3):
+        scaler.scale(parameter.sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+train()
+try:
+    sys.exit(1)
+except SystemExit:
+    pass
+child = multiprocessing.get_context("fork").Process(target=train)
+child.start()
+child.join()
+train()
+"""
+
+
+def test_a_forked_child_ends_without_the_exit_of_its_parent(data_directory: Path) -> None:
+    """A `sys.exit(1)` that the parent caught does not end its child, which records as many updates."""
+    scripts.run("-c", AFTER_A_CAUGHT_EXIT)
+    ends = {len(one.updates): one.messages[-1] for one in recordings(data_directory)}
+    assert {size: end.kind for size, end in ends.items() if isinstance(end, wire.Event)} == {
+        3: "finish",
+        6: "finish",
+    }
+
+
 def test_workers_of_a_data_loader_record_nothing(data_directory: Path) -> None:
     """Workers that are forked in mid-run record nothing and make no spool; the run loses no update."""
     model = torch.nn.Linear(4, 4)

@@ -355,6 +355,22 @@ def test_an_exit_that_the_script_catches(data_directory: Path, then: str, kind: 
     assert last.kind == kind
 
 
+def test_a_run_ends_without_the_exit_of_an_earlier_one(data_directory: Path) -> None:
+    """A caught `sys.exit(1)` does not end a later run, though that records as many updates."""
+    again = "ampmon.init()\nscaler = ampmon.GradScaler('cpu')\nfor _ in range(3): update()"
+    scripts.run("-c", SCRIPT.format(end=f"try: sys.exit(1)\nexcept SystemExit: {again}"))
+    ends = [one.messages[-1] for one in recordings(data_directory)]
+    assert [end.kind for end in ends if isinstance(end, wire.Event)] == ["finish", "finish"]
+
+
+def test_exits_are_noted_once_however_many_runs_begin() -> None:
+    """The second run of a process does not wrap `sys.exit` again, so thousands of runs do not exhaust the stack."""
+    ampmon.init()
+    first = sys.exit
+    ampmon.init()
+    assert sys.exit is first
+
+
 def test_a_script_killed_in_mid_step_leaves_every_update(data_directory: Path) -> None:
     """After `kill -9` all updates that returned are on disk, without a finish event."""
     end = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
