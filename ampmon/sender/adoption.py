@@ -53,10 +53,6 @@ class WriterLiveness:
         """Whether the process was just seen running, with its spool open."""
         return self._fate == "alive" and not self._over
 
-    def may_return(self) -> bool:
-        """Whether the process cannot be checked, so it may only have been silent."""
-        return self._fate == "unknown"
-
     def _ask(self) -> bool:
         self._fate = self._process.fate()
         return self._fate == "gone" or is_closed(self._path) or self._is_given_up()

@@ -161,7 +161,7 @@ class SpoolDelivery:
         """Whether a writer that was only silent has begun a new spool."""
         assert self._attempt is not None, "nothing is concluded before the run is known"
         own = self.path.with_name(self._attempt.attempt_id.hex)
-        return self._author.may_return() and own != self.path and own.exists()
+        return own != self.path and own.exists()
 
     # -- sending --------------------------------------------------------------------------------------------------
 

@@ -69,7 +69,8 @@ class SpoolTail:
         """
         fd, number, salt = self._file
         offset = self._size(fd) if self._end is None else self._end
-        if offset >= self._rotate_at and self._rotate(fd, number + 1, offset):
+        if offset >= self._rotate_at:
+            self._rotate(fd, number + 1, offset)
             fd, number, salt = self._file
             offset = self._size(fd)
         if key:
@@ -163,7 +164,7 @@ class SpoolTail:
                 os.ftruncate(fd, start)
             raise
 
-    def _rotate(self, fd: int, number: int, offset: int) -> bool:
+    def _rotate(self, fd: int, number: int, offset: int) -> None:
         """Start a new segment. If that fails, go on with the old one, if it is still there."""
         self._end = None
         lost = _is_lost(fd)
@@ -177,7 +178,7 @@ class SpoolTail:
                 raise
             signals.let_through(error)
             self._rotate_at = offset + self._segment_bytes // _RETRIES
-            return False
+            return
         self.remade += self._gone
         self._gone = False
         if lost:  # with all others, and the new segment has one of their numbers
@@ -188,7 +189,6 @@ class SpoolTail:
         if len(self._retired) > _RETIRED_MAX:
             with contextlib.suppress(IndexError):
                 _close(self._retired.popleft())
-        return True
 
     def _make_directory(self) -> None:
         if self.path.is_dir():  # only its files were removed
