@@ -23,6 +23,7 @@ from ampmon.client.iteration import taken
 from ampmon.client.recorder import Recorder
 from ampmon.client.troubles import ErrorReporter
 from ampmon.errors import ConfigurationError
+from ampmon.spool import SpoolWriter
 from ampmon.training.series import Stream
 from recording import recording, recordings
 
@@ -596,6 +597,33 @@ def test_a_run_begins_where_python_has_no_exit(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sys, "exit", sys.exit)
     monkeypatch.setattr(current_run, "_left", None)
     assert ampmon.init() is not None
+
+
+def test_a_value_logged_in_mid_write_is_recorded(
+    data_directory: Path,
+    model: torch.nn.Linear,
+    optimizer: torch.optim.Optimizer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a signal handler logs while the training writes a record comes after that record."""
+    step(ampmon.GradScaler("cpu", init_scale=2.0), model, optimizer)
+    ampmon.log({"loss": 1.0})
+    before = signal.signal(signal.SIGUSR1, lambda *_: ampmon.log({"loss": 3.0}))
+    append = SpoolWriter.append
+
+    def interrupted(spool: SpoolWriter, payload: bytes, **more: str) -> bool:
+        patch.undo()
+        signal.raise_signal(signal.SIGUSR1)
+        return append(spool, payload, **more)
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(SpoolWriter, "append", interrupted)
+            ampmon.log({"loss": 2.0})
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    values = [record.values["loss"] for record in recording(data_directory).scalars]
+    assert values == [1.0, 2.0, 3.0]
 
 
 def test_a_signal_handler_may_log(data_directory: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import multiprocessing
+import os
 import resource
 import signal
 import socket
@@ -754,6 +755,30 @@ def test_headers_refused_forever_hold_up_no_later_attempt(tmp_path: Path) -> Non
         worker.transport.close()
 
 
+def test_headers_accepted_again_hold_up_the_next_attempt(tmp_path: Path) -> None:
+    """Once the server accepts headers that it refused before, that attempt arrives whole before the run's next."""
+    clock = ManualClock()
+    with RecordingServer() as server:
+        ended = Attempt(tmp_path, url=server.url, process=DEAD)
+        ended.events(6000)
+        resumed = Attempt(tmp_path, url=server.url, run=ended.run)
+        resumed.events(3)
+        destination = Destination.of(ended.options)
+        transport = http_transports(tmp_path)(destination)
+        worker = DestinationWorker(destination, transport, clock, gone=lambda name: None)
+        hand_over(ended.spool.path, worker, transport, clock)
+        server.planned.extend(2 * [(422, {})])
+        assert not worker.work()
+        clock.advance(60.0)
+        hand_over(resumed.spool.path, worker, transport, clock)
+        while worker.work():
+            clock.advance(1.0)
+        order = [batch.attempt_id for batch in server.store.batches if batch.records]
+        assert order == [ended.id, ended.id, resumed.id]
+        resumed.spool.close()
+        worker.transport.close()
+
+
 def test_an_unreadable_spool_holds_up_no_later_attempt(tmp_path: Path) -> None:
     """If a segment of an ended attempt cannot be read, the run's next attempt waits once, and is then sent."""
     clock = ManualClock()
@@ -770,6 +795,59 @@ def test_an_unreadable_spool_holds_up_no_later_attempt(tmp_path: Path) -> None:
         assert seqs(server.store.records(ended.id)) == list(range(3))
         resumed.spool.close()
         worker.transport.close()
+
+
+def test_a_spool_is_limited_as_those_before_it(tmp_path: Path, server: MemoryTransport) -> None:
+    """A spool that a worker gets after it was limited is sent in batches of that size too."""
+    attempt = Attempt(tmp_path)
+    attempt.events(400, text="x" * 1000)
+    clock = ManualClock()
+    worker = DestinationWorker(
+        Destination.of(attempt.options), server, clock, gone=lambda name: None
+    )
+    worker.limit(2**16)
+    hand_over(attempt.spool.path, worker, server, clock)
+    assert worker.work()
+    assert 0 < len(server.records(attempt.id)) < 100
+    attempt.spool.close()
+
+
+def test_a_delivered_spool_stays_in_the_counts(tmp_path: Path, server: MemoryTransport) -> None:
+    """A sender's status counts rejected, discarded and damaged records also of spools that it delivered whole."""
+    attempt, clock = Attempt(tmp_path, process=DEAD), ManualClock()
+    attempt.events(2, text="x" * (SPOOL_BYTES_MIN * 7 // 8))
+    attempt.events(2)
+    with layout.segment_path(attempt.spool.path, 0).open("r+b") as segment:
+        segment.seek(-1, os.SEEK_END)
+        segment.write(b"\0")
+    environment = {"AMPMON_SPOOL_BYTES": str(SPOOL_BYTES_MIN)}
+    small = Destination.of(resolve(dir=tmp_path, environment=environment))
+    msgspec.structs.replace(small, process=DEAD).write(attempt.spool.path)
+    worker = DestinationWorker(small, server, clock, gone=lambda name: None)
+    server.refuse = lambda record: record.seq < 2
+    hand_over(attempt.spool.path, worker, server, clock)
+    while worker.work():
+        clock.advance(1.0)
+    assert not worker.live()
+    status = worker.status()
+    assert (status.rejected, status.discarded, status.corrupt) == (2, 2, 1)
+    attempt.spool.close()
+
+
+def test_the_cursor_waits_for_the_disk_once_a_second(
+    tmp_path: Path, server: MemoryTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a segment, a cursor is synced only if the last synced one is a second old."""
+    attempt, clock, synced = Attempt(tmp_path), ManualClock(), list[float]()
+    delivery = SpoolDelivery(attempt.spool.path, Destination.of(attempt.options), server, clock)
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(clock.now_s))
+    for _ in range(8):
+        clock.advance(0.25)
+        attempt.event()
+        assert delivery.advance() == "sent"
+    began_s = clock.now_s - 2.0
+    assert sorted({now_s - began_s for now_s in synced}) == [1.0, 2.0]
+    attempt.spool.close()
 
 
 def test_what_is_sent_at_once_may_grow_again(tmp_path: Path, server: MemoryTransport) -> None:

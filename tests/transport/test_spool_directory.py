@@ -17,13 +17,15 @@ from uuid import UUID
 import pytest
 
 from ampmon import wire
+from ampmon.config import resolve
 from ampmon.errors import SpoolError
 from ampmon.identity import uuid7
-from ampmon.spool import Destination, Position, frame, layout, segments
+from ampmon.spool import Destination, Position, SpoolWriter, frame, layout, segments
 from ampmon.spool.layout import attempt_directory
 from ampmon.spool.reader import Chunk, SpoolReader
 from ampmon.spool.state import Cursor
 from ampmon.spool.tail import SpoolTail
+from ampmon.testing import ManualClock
 from attempts import BEGIN, Attempt, endless, killed, read_on, seqs_of
 from waiting import wait_for
 
@@ -182,6 +184,32 @@ def test_names_are_synced_with_what_they_name(
 
     assert synced.count(path) == 2
     assert len(segments(path)) > 1
+
+
+def test_a_sync_closes_earlier_segments(tmp_path: Path) -> None:
+    """After a sync, the process has only the newest of many segments open."""
+    attempt = Attempt(tmp_path, segment_bytes=500)
+    attempt.events(20)
+    assert len(segments(attempt.spool.path)) > 1
+    attempt.spool.sync()
+    files = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
+    assert [each for each in files if each.startswith(str(attempt.spool.path))] == [
+        str(layout.segment_path(attempt.spool.path, segments(attempt.spool.path)[-1]))
+    ]
+    attempt.spool.close()
+
+
+def test_a_small_quota_makes_small_segments(tmp_path: Path) -> None:
+    """A quota holds eight segments, because only delivered segments give room back."""
+    options = resolve(dir=tmp_path, environment={})
+    spool = SpoolWriter(
+        tmp_path, uuid7(), Destination.of(options), quota_bytes=80_000, clock=ManualClock()
+    )
+    while spool.fullness < 1:
+        assert spool.append(bytes(1000))
+        spool.look()
+    assert len(segments(spool.path)) >= 8
+    spool.close()
 
 
 def test_reader_resumes_at_any_record(tmp_path: Path) -> None:

@@ -108,6 +108,23 @@ def test_a_disk_that_hangs_costs_one_append_its_time(tmp_path: Path, disk: Disk)
     assert seqs_in(attempt.spool.path) == list(range(1050))
 
 
+def test_a_disk_that_hangs_again_has_to_be_quick_for_longer(tmp_path: Path, disk: Disk) -> None:
+    """Records go to the disk again after 100 quick writes in a row, and the next time after twice as many."""
+    clock = ManualClock()
+    attempt = Attempt(tmp_path, clock=clock)
+    for enough in (100, 200):
+        disk.act = lambda: clock.advance(0.5)
+        attempt.events(2)
+        wait_for(lambda: attempt.spool.waiting == 0)
+        disk.act = lambda: None
+        for count, kept in ((enough - 1, "memory"), (1, "memory"), (1, "disk")):
+            attempt.events(count)
+            assert attempt.spool.kept == kept
+            wait_for(lambda: attempt.spool.waiting == 0)
+        assert attempt.spool.why == "records are written quickly again"
+    attempt.spool.close()
+
+
 def test_single_waits_of_a_busy_machine_change_nothing(tmp_path: Path, disk: Disk) -> None:
     """Single appends of 6 ms, as on a busy machine, leave records going straight to disk."""
     clock = ManualClock()
@@ -152,6 +169,15 @@ def test_the_disk_gets_what_waits_before_what_follows(
     assert (attempt.spool.waiting, attempt.spool.kept) == (2, "memory")
     attempt.spool.close()
     assert seqs_in(attempt.spool.path) == [0, 1]
+
+
+def test_a_record_behind_the_end_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that follows the spool's end on a network mount is counted as lost and does not wait in memory."""
+    on_a_network(monkeypatch, tmp_path)
+    attempt = Attempt(tmp_path)
+    attempt.spool.close()
+    assert not attempt.spool.append(b"late")
+    assert (attempt.spool.failed, attempt.spool.waiting) == (1, 0)
 
 
 def test_memory_is_bounded_and_what_is_beyond_is_counted(tmp_path: Path, disk: Disk) -> None:
