@@ -201,8 +201,8 @@ def _user_step(run: Recorder, step: Any) -> int | None:
 
 
 def _known(run: Recorder, values: Mapping[str, Any]) -> dict[str, float] | None:
-    """The values, if all are floats with names that were logged before, and a scaler reports; else None."""
-    if not run.streams or len(values) > wire.SCALARS_MAX:
+    """The values, if all are floats with names that were logged before, else None."""
+    if len(values) > wire.SCALARS_MAX:
         return None
     names = run.logged
     for name, value in values.items():

@@ -214,7 +214,6 @@ class SpoolDelivery:
         if refused.status == TOO_LARGE:
             tried = min(self._bytes_max, self._bytes_allowed)
             self._bytes_max = max(tried // 2, _BATCH_BYTES_MIN)
-            self._bytes_at_once = min(self._bytes_at_once, self._bytes_max)
 
     def _send(
         self,

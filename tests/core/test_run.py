@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -421,6 +422,13 @@ def test_init_can_disable_monitoring(data_directory: Path) -> None:
     assert not data_directory.exists()
     ampmon.init(name="again")
     assert recording(data_directory).attempt.name == "again"
+
+
+def test_log_alone_loads_no_torch(data_directory: Path) -> None:
+    """A program without torch may log values."""
+    program = "import sys, ampmon; ampmon.log({'loss': 1.0}); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert [record.values for record in recording(data_directory).scalars] == [{"loss": 1.0}]
 
 
 def test_log_begins_no_run_after_the_last_was_finished(data_directory: Path) -> None:

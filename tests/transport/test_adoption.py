@@ -111,6 +111,19 @@ def test_a_stranger_s_spool_is_taken_when_it_was_silent_for_long(tmp_path: Path)
     attempt.spool.close()
 
 
+@pytest.mark.parametrize(("process", "alive"), [(None, True), (STRANGER, False), (DEAD, False)])
+def test_only_a_process_that_is_seen_is_called_alive(
+    tmp_path: Path, process: ProcessIdentity | None, alive: bool
+) -> None:
+    """A batch says whether the sender sees its process running. It cannot see one of another machine."""
+    server = MemoryTransport()
+    attempt = Attempt(tmp_path, process=process)
+    attempt.events(2)
+    assert delivery(attempt.spool.path, server, ManualClock()).advance() == "sent"
+    assert [batch.alive for batch in server.batches] == [alive]
+    attempt.spool.close()
+
+
 def test_a_stranger_whose_sender_works_is_only_silent(tmp_path: Path) -> None:
     """A spool that is silent for long is not adopted while its machine's sender works."""
     attempt = Attempt(tmp_path, process=STRANGER)
@@ -321,6 +334,16 @@ def test_each_machine_has_a_sender_of_its_own(
     assert election.home(tmp_path).parent == tmp_path / "senders"
     for each in (office, other):
         each.resign()
+
+
+def test_who_looks_for_a_sender_is_none(tmp_path: Path) -> None:
+    """Two processes that look for the sender at the same time do not take each other for it."""
+    office = election.elect(tmp_path)
+    assert office is not None
+    office.resign()
+    with (election.home(tmp_path) / "lock").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)  # as the other process does
+        assert not election.is_held(tmp_path)
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])

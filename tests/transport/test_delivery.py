@@ -418,6 +418,37 @@ def test_too_large_batches_are_split(tmp_path: Path, server: MemoryTransport) ->
     attempt.spool.close()
 
 
+def test_a_batch_that_was_too_large_is_not_tried_again(
+    tmp_path: Path, server: MemoryTransport
+) -> None:
+    """After a server has rejected a batch for its size, it gets smaller ones."""
+    attempt = Attempt(tmp_path)
+    attempt.events(1000, text="x" * 10_000)
+    server.bytes_max = 3_000_000
+    assert send(tmp_path, server).sent == 1000
+    assert server.attempts - len(server.batches) == 1
+    attempt.spool.close()
+
+
+def test_the_first_and_the_last_batch_do_not_wait(tmp_path: Path, server: MemoryTransport) -> None:
+    """The next batch is urgent if it is the first or the last, or if it is large."""
+    attempt = Attempt(tmp_path)
+    destination = Destination.of(attempt.options)
+    delivery = SpoolDelivery(attempt.spool.path, destination, server, ManualClock())
+    urgent = []
+    for step in (
+        lambda: attempt.events(1),
+        delivery.advance,
+        lambda: attempt.events(1),
+        lambda: attempt.events(100, text="x" * 1000),
+        delivery.advance,
+        attempt.spool.close,
+    ):
+        step()
+        urgent.append(delivery.urgent())
+    assert urgent == [True, False, False, True, False, True]
+
+
 def test_an_update_too_large_for_a_server_arrives_without_its_sample(
     tmp_path: Path, server: MemoryTransport
 ) -> None:
@@ -694,6 +725,21 @@ def test_a_refused_run_is_no_problem_of_others(tmp_path: Path) -> None:
         worker.transport.close()
 
 
+def test_a_server_that_rejects_records_is_not_called_unreachable(tmp_path: Path) -> None:
+    """A server that did not answer, and then rejects records, is no longer reported as failing."""
+    clock = ManualClock()
+    with RecordingServer() as server:
+        server.planned.extend([(503, {}), (404, {}), (404, {})])
+        refused, other, worker = refused_and_next(tmp_path, server, clock, resumed=False)
+        worker.work()
+        assert problems(worker, refused, other) == [True, True]
+        clock.advance(60.0)
+        worker.work()
+        assert worker.status().problem is None
+        other.spool.close()
+        worker.transport.close()
+
+
 @pytest.mark.parametrize("status", [403, 404])
 def test_a_resumed_run_waits_while_the_attempt_before_it_is_refused(
     tmp_path: Path, status: int
@@ -787,9 +833,12 @@ def test_an_unreadable_spool_holds_up_no_later_attempt(tmp_path: Path) -> None:
         layout.segment_path(
             ended.spool.path, 1
         ).mkdir()  # as unreadable as a bad disk, and for root too
+        requests = []
         for _ in range(4):
             worker.work()
             clock.advance(60.0)
+            requests.append(len(server.store.batches))
+        assert requests == [1, 1, 2, 2]
         assert problems(worker, ended, resumed) == [True, False]
         assert [batch.attempt_id for batch in server.store.batches] == [ended.id, resumed.id]
         assert seqs(server.store.records(ended.id)) == list(range(3))

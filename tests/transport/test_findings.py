@@ -95,6 +95,17 @@ def test_records_arrive_where_findings_cannot_be_kept(tmp_path: Path) -> None:
     attempt.spool.close()
     shutil.rmtree(attempt.spool.path)
     answers.keep((found(),))
+    answers.ask(5)
+
+
+def test_findings_are_written_once(tmp_path: Path) -> None:
+    """Findings that the server repeats are not written again, so the training does not read them again."""
+    answers = Answers(tmp_path)
+    answers.keep((found(),))
+    (file,) = tmp_path.iterdir()
+    file.unlink()
+    answers.keep((found(),))
+    assert not file.exists()
 
 
 def test_a_listener_hears_each_finding_once_and_again_when_it_is_graver(known: Known) -> None:

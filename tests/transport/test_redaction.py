@@ -171,7 +171,7 @@ def test_our_own_tokens_are_removed_under_any_name() -> None:
     chance = random.Random(20)
     codes = [urlsafe_b64encode(chance.randbytes(32)).decode().rstrip("=") for _ in range(1000)]
     plain = Keys(codes[0])
-    known = ("ampmon_" + codes[1], plain.session(), plain.cookie("a-token"))
+    known = ("ampmon_" + codes[1], plain.sign("session"), plain.sign("cookie", "a-token"))
     for secret in (*known, f"https://ampmon.example/login?code={codes[2]}"):
         clean = str(redacted("server", f"reports to {secret} each second"))
         assert secret not in clean

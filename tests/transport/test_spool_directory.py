@@ -186,17 +186,31 @@ def test_names_are_synced_with_what_they_name(
     assert len(segments(path)) > 1
 
 
-def test_a_sync_closes_earlier_segments(tmp_path: Path) -> None:
-    """After a sync, the process has only the newest of many segments open."""
+def open_below(path: Path) -> list[Path]:
+    """The files below a folder that this process has open, once for each descriptor."""
+    files = [Path(os.path.realpath(each)) for each in Path("/proc/self/fd").iterdir()]
+    return [each for each in files if each.is_relative_to(path)]
+
+
+def test_a_sync_covers_and_closes_earlier_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sync covers all segments since the last one, and leaves only the newest open. The end of a spool syncs too."""
+    synced = list[Path]()
+    monkeypatch.setattr(
+        os, "fdatasync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink())
+    )
     attempt = Attempt(tmp_path, segment_bytes=500)
+    path = attempt.spool.path
     attempt.events(20)
-    assert len(segments(attempt.spool.path)) > 1
+    made = [layout.segment_path(path, number) for number in segments(path)]
+    assert len(made) > 1
     attempt.spool.sync()
-    files = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
-    assert [each for each in files if each.startswith(str(attempt.spool.path))] == [
-        str(layout.segment_path(attempt.spool.path, segments(attempt.spool.path)[-1]))
-    ]
+    assert sorted(synced) == made
+    assert open_below(path) == made[-1:]
     attempt.spool.close()
+    assert synced[len(made) :] == made[-1:]
+    assert open_below(path) == []
 
 
 def test_a_small_quota_makes_small_segments(tmp_path: Path) -> None:

@@ -122,6 +122,18 @@ def test_a_disk_that_hangs_again_has_to_be_quick_for_longer(tmp_path: Path, disk
             assert attempt.spool.kept == kept
             wait_for(lambda: attempt.spool.waiting == 0)
         assert attempt.spool.why == "records are written quickly again"
+        assert attempt.spool.window_ms == 0
+    attempt.spool.close()
+
+
+def test_a_disk_that_was_quick_for_long_has_no_credit(tmp_path: Path, disk: Disk) -> None:
+    """Once a disk hangs, records go through memory after one slow append, however many quick ones came before."""
+    clock = ManualClock()
+    attempt = Attempt(tmp_path, clock=clock)
+    attempt.events(1000)
+    disk.act = lambda: clock.advance(0.1)
+    attempt.event()
+    assert attempt.spool.kept == "memory"
     attempt.spool.close()
 
 
@@ -129,7 +141,7 @@ def test_single_waits_of_a_busy_machine_change_nothing(tmp_path: Path, disk: Dis
     """Single appends of 6 ms, as on a busy machine, leave records going straight to disk."""
     clock = ManualClock()
     attempt = Attempt(tmp_path, clock=clock)
-    for _ in range(10):
+    for _ in range(40):
         disk.act = lambda: clock.advance(0.006)
         attempt.event()
         disk.act = lambda: None
