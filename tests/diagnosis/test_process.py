@@ -10,7 +10,7 @@ from ampmon.lints.reporter import LINTS
 from ampmon_server.analysis.diagnosis.effective import effective
 from ampmon_server.analysis.diagnosis.rules.lints import STOPPING
 from ampmon_server.model.scale_policy import ScalePolicy
-from ampmon_server.model.series import Forgotten
+from ampmon_server.model.series import Resume
 from made_cases import START, case, cells_of, event, found, rules_of, scaler, torch_scaler, trained
 
 
@@ -202,7 +202,7 @@ def test_an_optimizer_that_parts_ranks_is_named_before_them():
 def test_a_forgotten_scale_explains_the_search_after_it():
     """A resume without the scaler's state is one finding, which explains the skips after it."""
     run = trained(lambda step, scale: 500 <= step < 512, 600, cause="unknown")
-    forgotten = (Forgotten(500, START, 1024.0, 65536.0),)
+    forgotten = (Resume(500, START, 1024.0, 65536.0, restored=False),)
     findings = found(replace(run, forgotten=forgotten))
     assert findings[0].rule == "forgotten_state"
     assert not {each.rule for each in findings} & {"consecutive_skips", "skip_rate"}

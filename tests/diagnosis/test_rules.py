@@ -23,7 +23,7 @@ from ampmon_server.model.aggregates.merging import starts_of
 from ampmon_server.model.aggregates.updates import EVENTS
 from ampmon_server.model.case import Case, ScalerCase
 from ampmon_server.model.scale_policy import ScalePolicy
-from ampmon_server.model.series import Forgotten, empty_gradients
+from ampmon_server.model.series import Resume, empty_gradients
 from ampmon_server.model.thresholds import RANKS, Levels, Thresholds
 from made_cases import (
     START,
@@ -124,7 +124,7 @@ def _any_scaler(draw: st.DrawFn) -> ScalerCase:
         ),
         forgotten=draw(
             st.sampled_from(
-                [(), tuple(Forgotten(int(s), START, 1024.0, 65536.0) for s in steps[:2])]
+                [(), tuple(Resume(int(s), START, 1024.0, 65536.0, False) for s in steps[:2])]
             )
         ),
         ranks=draw(st.sampled_from([{}, {0: cells, 1: cells}, {0: cells, 3: cells[::2]}])),

@@ -162,7 +162,7 @@ def test_a_forgotten_scaler_is_an_event(store: Store) -> None:
     assert events == [{"restored": False, "scale_before": 256.0, "scale": 1024.0, "step": 10}]
     assert store.run(trainer.run_id)[0].forgotten == 1
     series = store.series(trainer.run_id)
-    assert [(each.step, each.before, each.scale) for each in series.resumes if each.forgotten] == [
+    assert [(each.step, each.before, each.scale) for each in series.resumes if each.lost] == [
         (10, 256.0, 1024.0)
     ]
 
@@ -185,7 +185,7 @@ def test_no_false_alarm_of_a_resume(
 
     assert [each["scale_before"] for each in events] == [before]
     assert store.run(trainer.run_id)[0].forgotten == 0
-    assert not any(each.forgotten for each in store.series(trainer.run_id).resumes)
+    assert not any(each.lost for each in store.series(trainer.run_id).resumes)
 
 
 @pytest.mark.storage

@@ -238,7 +238,7 @@ def _resumed(window: Window) -> list[Trace]:
     seen = np.flatnonzero((x >= window.low) & (x <= window.high))[-MARKED_MAX:]
     traces = []
     for name, forgot, symbol in _STARTS:
-        places = [at for at in seen if (resumes[at].forgotten is not None) == forgot]
+        places = [at for at in seen if (resumes[at].lost is not None) == forgot]
         starts = [resumes[at] for at in places]
         height = log2_scale(np.array([start.scale for start in starts], np.float64))
         marker = {**symbol, "color": "role:ink", "line": {"width": 1.5, "color": "role:ink"}}
@@ -251,8 +251,8 @@ def _resumed(window: Window) -> list[Trace]:
 
 def _say_start(start: Resume) -> str:
     where = steps(start.step, start.step)
-    if start.forgotten is not None:
-        moved = f"{power_of_two(start.forgotten.before)} → {power_of_two(start.scale)}"
+    if start.lost is not None:
+        moved = f"{power_of_two(start.lost)} → {power_of_two(start.scale)}"
         return f"{where}: the scaler's state was not restored<br>{moved}"
     how = "its state restored" if start.restored else "its state not restored"
     return f"{where}: resumed, {how}<br>{power_of_two(start.scale)}"

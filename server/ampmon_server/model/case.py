@@ -9,7 +9,7 @@ from typing import Any
 from ampmon.wire import Finding
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.scale_policy import ScalePolicy
-from ampmon_server.model.series import Forgotten, GradientSeries, Ints
+from ampmon_server.model.series import GradientSeries, Ints, Resume
 
 
 RECENT = 2048
@@ -111,10 +111,10 @@ class ScalerCase:
     ``updates`` covers the whole run in a few hundred cells. ``first`` and ``recent`` are its first and
     newest `RECENT` updates, a cell each; they may overlap. Of a pruned run, ``first`` has cells of 16 and more updates,
     and ``recent`` only those that are still held one by one. ``samples`` are the newest samples and those next to
-    changes of the scale. ``skips`` are the newest ledger rows, newest first, without superseded rows. ``ranks`` are
-    each rank's own newest updates in the newest start, if that has several ranks. ``growth_tracker`` is its value after
-    the newest update, None if there is no update. ``logged`` are the cells of a few logged names; only the run's first
-    scaler has any, because they have its steps.
+    changes of the scale. ``skips`` are the newest ledger rows, newest first, without superseded rows. ``forgotten``
+    are the resumes that lost the scale. ``ranks`` are each rank's own newest updates in the newest start, if that has
+    several ranks. ``growth_tracker`` is its value after the newest update, None if there is no update. ``logged`` are
+    the cells of a few logged names; only the run's first scaler has any, because they have its steps.
     """
 
     name: str
@@ -125,7 +125,7 @@ class ScalerCase:
     samples: GradientSeries
     parameters: ParameterCase
     skips: tuple[Skip, ...] = ()
-    forgotten: tuple[Forgotten, ...] = ()
+    forgotten: tuple[Resume, ...] = ()
     ranks: Mapping[int, Cells] = field(default_factory=dict)
     growth_tracker: int | None = None
     logged: Mapping[str, Cells] = field(default_factory=dict)

@@ -77,16 +77,6 @@ class StepClock:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
-    """A resume at ``step`` without the scaler's state: the scale began at ``scale`` instead of ``before``."""
-
-    step: int
-    time: int
-    before: float
-    scale: float
-
-
-@dataclass(frozen=True, slots=True)
 class Resume:
     """A process start that resumed a run at ``step``, and the scale that its scaler began with.
 
@@ -100,11 +90,9 @@ class Resume:
     restored: bool
 
     @property
-    def forgotten(self) -> Forgotten | None:
-        """The lost scale. None if state was loaded, the scale before is unknown, or both scales are equal."""
-        if self.restored or self.before is None or self.before == self.scale:
-            return None
-        return Forgotten(self.step, self.time, self.before, self.scale)
+    def lost(self) -> float | None:
+        """The scale before. None if state was loaded, the scale before is unknown, or both scales are equal."""
+        return None if self.restored or self.before == self.scale else self.before
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,7 +166,7 @@ class BatchWriter:
             detail=detail,
         )
         insert_rows(self.connection, events, [rows.event(event, 0)])
-        self.state.forgotten += resume_of(0, first.time, detail).forgotten is not None
+        self.state.forgotten += resume_of(0, first.time, detail).lost is not None
 
     def _scale_before(self, rows: RowMaker) -> float | None:
         """The scale that the step before an attempt left; None if there is none or it is not finite."""

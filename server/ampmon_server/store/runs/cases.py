@@ -104,7 +104,7 @@ def _scaler(
     gradients = _gradients(connection, scaler)
     numbers = [source.number for source in scaler.sources]
     skipped = skips.newest(connection, run_id, numbers, SKIPS, CULPRITS, start)
-    resumed = events.forgotten(connection, scaler)
+    lost = (each for each in events.resumes(connection, scaler) if each.lost is not None)
     first = int(whole["first"][0]) if len(whole) else 0
     recent = max(start_of(whole, RECENT), scaler.rows_from)
     return ScalerCase(
@@ -116,7 +116,7 @@ def _scaler(
         samples=_samples(connection, scaler, gradients, whole),
         parameters=_parameters(connection, scaler, gradients),
         skips=tuple(skipped),
-        forgotten=tuple(each for each in resumed if start is None or each.step <= start.origin),
+        forgotten=tuple(each for each in lost if start is None or each.step <= start.origin),
         ranks=_ranks(connection, scaler, start),
         growth_tracker=_growth_tracker(connection, scaler, whole),
         logged=_logged(connection, scaler, start) if is_first else {},

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, Select, bindparam, func, select
 
 from ampmon.wire import COUNT_MAX
 from ampmon_server.model.case import RunEvent
-from ampmon_server.model.series import Forgotten, Resume
+from ampmon_server.model.series import Resume
 from ampmon_server.store.engine import paging
 from ampmon_server.store.engine.numbers import decode_object
 from ampmon_server.store.engine.paging import Paged
@@ -155,9 +155,3 @@ def resumes(connection: Connection, scaler: Scaler) -> tuple[Resume, ...]:
     rows = fetch(connection, _NEWEST, {"of": scaler.run_id, "numbers": numbers})
     found = {step: resume_of(step, time, decode_object(detail)) for step, time, detail in rows}
     return tuple(found[step] for step in sorted(found))
-
-
-def forgotten(connection: Connection, scaler: Scaler) -> tuple[Forgotten, ...]:
-    """The resumes of a scaler that forgot its scale."""
-    found = (each.forgotten for each in resumes(connection, scaler))
-    return tuple(each for each in found if each is not None)

@@ -26,18 +26,18 @@ AFTER = 100
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     """Judge the newest such start."""
-    if not scaler.forgotten:
+    newest = max(scaler.forgotten, key=lambda each: each.step, default=None)
+    if newest is None or newest.lost is None:
         return None
-    newest = max(scaler.forgotten, key=lambda each: each.step)
     return Finding(
         rule="forgotten_state",
         severity="warning",
         title=f"Resumed at step {count(newest.step)} without the scaler's state: scale {power_of_two(newest.scale)} "
-        f"instead of {power_of_two(newest.before)}",
-        explanation=EXPLANATION.format(costs=SKIPS if newest.scale > newest.before else UNDERFLOW),
+        f"instead of {power_of_two(newest.lost)}",
+        explanation=EXPLANATION.format(costs=SKIPS if newest.scale > newest.lost else UNDERFLOW),
         fix=FIX,
         first_step=newest.step,
         last_step=max(newest.step, min(newest.step + AFTER, int(scaler.recent["last"][-1]))),
-        evidence={"before": newest.before, "scale": newest.scale, "times": len(scaler.forgotten)},
+        evidence={"before": newest.lost, "scale": newest.scale, "times": len(scaler.forgotten)},
         figure="scale",
     )
