@@ -11,7 +11,6 @@ from typing import Any
 from ampmon import wire
 from ampmon.activations.hooks import ActivationSampler
 from ampmon.config import Config
-from ampmon.probe.budget import Budget
 from ampmon.training import outcome
 from ampmon.training.call import Call
 from ampmon.training.construction import class_name
@@ -38,13 +37,11 @@ class Description:
     def __init__(
         self,
         config: Config,
-        budget: Budget,
         registry: ParameterRegistry,
         activations: ActivationSampler,
-        call: Call | None = None,
+        call: Call | None,
     ) -> None:
         self._config = config
-        self._budget = budget
         self._registry = registry
         self._activations = activations
         self._call = call
@@ -84,7 +81,7 @@ class Description:
             backoff_factor=_finite(backoff),
             growth_interval=_count(interval),
             sample=None if self._config.sample == "all" else self._config.sample,
-            budget=self._budget.share,
+            budget=self._config.budget if self._config.every == "auto" else None,
             call=None if self._call is None else self._call.to_wire(),
             parameters=tuple(self._registry.parameters),
             modules=self._activations.modules,

@@ -84,9 +84,7 @@ class Monitor(MonitorProperties):
         self._linter = Linter(scaler, self._registry, self._optimizers, self.failed)
         self._order = BackwardOrderLearner(self._registry.living)
         self._budget = Budget(config.every, config.budget)
-        self._description = Description(
-            config, self._budget, self._registry, self._activations, call
-        )
+        self._description = Description(config, self._registry, self._activations, call)
         self._measurer = Measurer(self._registry, config, self.failed)
         self._account = Account(self._budget, self._measurer.timer)
         self.sampler = Sampler(

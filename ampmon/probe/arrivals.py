@@ -62,10 +62,9 @@ class Arrived:
 
     def _of_grad(self, statistics: Statistics) -> Statistics:
         """The rows of the arrivals that ``.grad`` holds, by the parameters' places."""
-        numbers = statistics.parameters.tolist()
-        rows = np.array([row for row, each in enumerate(numbers) if each in self.places], np.int64)
-        places = np.array([self.places[numbers[row]] for row in rows], np.int64)
-        return statistics.select(rows).renumbered(places)
+        kept = statistics.select(np.isin(statistics.parameters, list(self.places)))
+        places = [self.places[number] for number in kept.parameters.tolist()]
+        return kept.renumbered(np.array(places, np.int64))
 
 
 @dataclass(slots=True)
