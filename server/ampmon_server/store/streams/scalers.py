@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Select, bindparam, select
 
 from ampmon import wire
 from ampmon_server.model.series import Flags, Ints
@@ -228,18 +228,25 @@ class Scaler:
         return replace(self, sources=tuple(cut))
 
 
+_NUMBER = bindparam("number", type_=BigInteger)
 _OF_RUN = (
     select(runs.c.disabled, *streams.c, runs.c.attempts)
-    .outerjoin_from(runs, streams, streams.c.run_id == runs.c.run_id)
+    .outerjoin_from(
+        runs,
+        streams,
+        (streams.c.run_id == runs.c.run_id) & (_NUMBER.is_(None) | (streams.c.stream == _NUMBER)),
+    )
     .where(runs.c.run_id == bindparam("of"), runs.c.deleted == 0)
     .order_by(streams.c.rank, streams.c.stream)
 )
-"""Selects the streams of a run; without any, a row with nulls for their columns."""
+"""Selects the streams of a run, or the one with a ``number``; without any, a row with nulls for their columns."""
 
 
-def _found(connection: Connection, run_id: bytes) -> tuple[bool, list[StreamSource]]:
-    """Whether a run is disabled, and its streams. Raises NotFound."""
-    found = fetch(connection, _OF_RUN, {"of": run_id})
+def _found(
+    connection: Connection, run_id: bytes, stream: int | None = None
+) -> tuple[bool, list[StreamSource]]:
+    """Whether a run is disabled, and its streams, or only one. Raises NotFound for an unknown run."""
+    found = fetch(connection, _OF_RUN, {"of": run_id, "number": stream})
     if not found:
         raise NotFound(f"There is no run {UUID(bytes=run_id)}.")
     return bool(found[0][0]), [
@@ -268,7 +275,7 @@ def find(connection: Connection, run_id: UUID, stream: int | None) -> Scaler:
 
 def sources(connection: Connection, run_id: bytes, stream: int | None = None) -> list[StreamSource]:
     """The streams of a run, or the requested one. Raises NotFound."""
-    return _numbered(_found(connection, run_id)[1], run_id, stream)
+    return _numbered(_found(connection, run_id, stream)[1], run_id, stream)
 
 
 def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:
