@@ -13,7 +13,7 @@ from torch.optim import SGD
 
 import ampmon
 from ampmon import wire
-from ampmon.client.monitor_view import shares
+from ampmon.client.monitor_view import MonitorProperties, shares
 from ampmon.numerics.histogram import classify, headroom_bits
 from older_torch import named
 from probe.test_no_sync import NoSync
@@ -44,6 +44,16 @@ def train(scaler: torch.amp.GradScaler, updates: int, overflows: set[int] = froz
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
+
+
+def test_metrics_raise_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of ours leaves the metrics empty and is counted, and the training goes on."""
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    train(scaler, 1)
+    monkeypatch.setattr(MonitorProperties, "metrics", lambda _: 1 / 0)
+    with pytest.warns(ampmon.AmpmonWarning, match=r"ampmon\.metrics"):
+        assert ampmon.metrics() == {}
+    assert scaler.monitor.errors == 1
 
 
 def test_the_newest_values_of_a_scaler(data_directory: Path) -> None:

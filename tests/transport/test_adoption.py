@@ -124,6 +124,12 @@ def test_only_a_process_that_is_seen_is_called_alive(
     attempt.spool.close()
 
 
+def test_a_folder_that_cannot_be_read_has_no_orphans(tmp_path: Path) -> None:
+    """If the folder of the spools cannot be read, a server finds no orphans there, and does not fail."""
+    (tmp_path / "spool").symlink_to("spool")
+    assert orphans(tmp_path) == {}
+
+
 def test_a_stranger_whose_sender_works_is_only_silent(tmp_path: Path) -> None:
     """A spool that is silent for long is not adopted while its machine's sender works."""
     attempt = Attempt(tmp_path, process=STRANGER)
@@ -233,6 +239,38 @@ def test_a_spool_that_was_taken_away_is_done_with(tmp_path: Path) -> None:
         )
     assert server.records(attempt.id) == []
     attempt.spool.close()
+
+
+@pytest.mark.parametrize(("down", "stays_s"), [(False, 5.0), (True, 300.0)])
+def test_a_sender_stays_longer_if_records_wait(tmp_path: Path, down: bool, stays_s: float) -> None:
+    """After its writers are gone, a sender ends 5 s after it has sent all, or after 5 min without a server."""
+    server, clock = MemoryTransport(), ManualClock()
+    server.down = down
+    attempt = Attempt(tmp_path, process=DEAD)
+    attempt.events(2)
+    attempt.spool.close()
+
+    def looked_again() -> bool:
+        found = sender.status(tmp_path)
+        return found is not None and found.updated > before.updated
+
+    with working(Loop(tmp_path, lambda destination: server, clock=clock)) as thread:
+        if down:
+            wait_for(
+                lambda: (
+                    (said := sender.status(tmp_path))
+                    and said.destinations
+                    and said.destinations[0].problem
+                )
+            )
+        else:
+            wait_for(lambda: not spools(tmp_path))
+        for waited_s in (stays_s - 2.0, 1.0):  # it looked whether to end before it reports again
+            before = wait_for(lambda: sender.status(tmp_path))
+            clock.advance(waited_s)
+            wait_for(looked_again)
+        clock.advance(4.0)
+        wait_for(lambda: not thread.is_alive())
 
 
 def test_waiting_for_the_end_sees_a_spool_that_was_taken_over(tmp_path: Path) -> None:
