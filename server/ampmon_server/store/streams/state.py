@@ -22,13 +22,11 @@ SILENT_AFTER_UPDATES = 10
 _SMOOTHING = 0.1
 
 
-_NEW = {column.name: getattr(column.default, "arg", None) for column in runs.columns}
+_NEW = {str(column.name): getattr(column.default, "arg", None) for column in runs.columns}
 
 
 class RunState:
     """A row of `tables.runs`, each column as an attribute. Those that are not given have their defaults."""
-
-    __slots__ = tuple(_NEW)
 
     if TYPE_CHECKING:
 
@@ -36,8 +34,7 @@ class RunState:
         def __setattr__(self, name: str, value: Any) -> None: ...
 
     def __init__(self, **given: Any) -> None:
-        for name, value in (_NEW | given).items():
-            setattr(self, name, value)
+        vars(self).update(_NEW | given)
 
     @classmethod
     def of(cls, header: wire.AttemptHeader, owner: str | None = None) -> RunState:
@@ -93,9 +90,12 @@ row_of: Callable[[RunState], tuple[Any, ...]] = attrgetter(*_NEW)
 def lock(connection: Connection, run_id: UUID) -> RunState | None:
     """Lock and return the row of a run until the transaction ends; None for an unknown run. Raises Damaged."""
     found = fetch(connection, _LOCKING, {"of": run_id.bytes})
-    state = RunState(**dict(zip(_NEW, found[0], strict=True))) if found else None
+    if not found:
+        return None
+    state = RunState()
+    vars(state).update(zip(_NEW, found[0], strict=True))
     # Senders drop the records of deleted runs, so the flag must be certain.
-    if state is not None and state.deleted not in {0, 1}:
+    if state.deleted not in {0, 1}:
         raise Damaged(f"run {run_id} is neither deleted nor not")
     return state
 
