@@ -264,6 +264,16 @@ def test_cursor_that_cannot_be_read_begins_anew(tmp_path: Path) -> None:
     assert Cursor.read(tmp_path) == Cursor(segment=0, offset=0)
 
 
+def test_only_a_named_server_is_reached_by_the_environments_route(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Certificate authorities of the environment are for a server that the user named, not for the directory's own."""
+    monkeypatch.setenv("SSL_CERT_FILE", "/etc/authorities.pem")
+    own, named = (resolve(dir=tmp_path, url=url, environment={}) for url in (None, "https://x"))
+    assert Destination.of(own).route.authorities is None
+    assert Destination.of(named).route.authorities == "/etc/authorities.pem"
+
+
 def test_token_shows_in_no_representation(tmp_path: Path) -> None:
     """A destination's representation does not show its token."""
     attempt = Attempt(tmp_path)
