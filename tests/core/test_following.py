@@ -119,3 +119,21 @@ def test_a_follower_that_was_wrong_tells_nothing() -> None:
         assert [known(each) for each in scaler.train(False)] == [None, None]
         for reading in scaler.requested:
             reading.arrived = True
+
+
+def test_a_state_after_fused_steps_is_checked() -> None:
+    """If no step brought found_inf to the host, the state computed from its copy is compared with the device's."""
+    scaler = Scaler()
+    scaler.train(False)
+    iteration = Iteration(steps={1: taken("SGD", "fused")}, found={})
+    flags = {torch.device("cpu"): torch.zeros(1)}
+    scaler._per_optimizer_states[1]["found_inf_per_device"] = flags
+    iteration.before = scaler.follower.before(scaler, iteration)
+    scaler.update()
+    _, check = scaler.follower.after(scaler, iteration, manual=False)
+    for reading in scaler.requested:
+        reading.arrived = True
+    check(Reading(*scaler.state, []))
+    assert scaler.failed == []
+    check(Reading(1.0, 0, []))
+    assert scaler.failed == ["following the scale"]
