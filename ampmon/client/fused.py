@@ -1,24 +1,24 @@
-"""Updates of fused optimizers in the plain gear: they wait together for one reading of the scaler's state.
+"""Updates of fused optimizers in the plain gear: several share one reading of the scaler's state.
 
 The step of a fused optimizer brings nothing to the host. The growth tracker counts the updates since the last skip or
-growth, so one reading shows whether several updates found nothing. Only if not, each update's own found_inf is read,
-which stays on the device until then.
+growth, so one reading shows whether there was any. After a skip or a growth, each update's found_inf is read too. It
+stays on the device until then.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import torch
 
-from ampmon.client.following import FollowedReading, ReadingBefore, nothing
+from ampmon.client.following import FollowedReading, ReadingBefore, Tensors, nothing
 from ampmon.client.iteration import Iteration, PendingUpdate
 from ampmon.lints.optimizers import Schedule
-from ampmon.probe.accelerator import is_asynchronous
+from ampmon.probe.accelerator import capturing, is_asynchronous
 from ampmon.probe.attribution import LOSSES_MAX, join
 from ampmon.probe.ring import JoinedReadback, Readback
 from ampmon.training.outcome import AnyReading, Reading, Rules
@@ -29,8 +29,6 @@ from ampmon.wire.template import SteadyUpdates
 if TYPE_CHECKING:
     from ampmon.client.monitor import Monitor
 
-State: TypeAlias = tuple[torch.Tensor, torch.Tensor]
-"""A scaler's scale and growth tracker."""
 UPDATES_MAX = 8
 WINDOW_NS = 20_000_000
 """The state is read if the next update would probably end later than this after the first one."""
@@ -49,7 +47,7 @@ class FusedUpdate:
 
 
 class FusedUpdates:
-    """Queues the updates of fused optimizers: the updates of a ``stream`` that ``template`` expects to be steady.
+    """Queues the records of updates whose optimizers are fused. ``template`` encodes those that turn out steady.
 
     ``state`` are the scaler's scale and growth tracker. ``last`` is their reading after the newest update.
     """
@@ -59,7 +57,7 @@ class FusedUpdates:
         monitor: Monitor,
         stream: Stream,
         template: SteadyUpdates,
-        state: State,
+        state: Tensors,
         last: AnyReading,
     ) -> None:
         self._monitor, self._stream, self._template = monitor, stream, template
@@ -69,10 +67,10 @@ class FusedUpdates:
         self._flags: list[torch.Tensor] = []
         """The found_inf tensors of the optimizers that step in the current update."""
         self._before: ReadingBefore
-        """The state before an update of no batch, with what that found."""
+        """The state before an update outside of a batch, with what it found."""
 
     def ends(self, flags: list[torch.Tensor], iteration: Iteration) -> None:
-        """Called before `update()`, which forgets found_inf. Copies losses with the batch, if that takes them."""
+        """Called before `update()`, which forgets found_inf. Copies losses with the batch if it has room."""
         self._flags, (first, *others), losses = flags, flags, iteration.losses
         # With several optimizers, `update()` adds the flags up in the first.
         if others or len(losses) > LOSSES_MAX or not is_asynchronous(first.device):
@@ -95,7 +93,8 @@ class FusedUpdates:
             return
         stream.ordinal += 1
         stream.updating = False
-        batch.add(update, self._flags[0], now)
+        if batch.add(update, self._flags[0], now):
+            self.close()
         if self.last is batch:
             stream.drain()
         else:
@@ -103,10 +102,11 @@ class FusedUpdates:
             stream.submit(batch.ready, batch.write, records=batch.__len__)
 
     def close(self) -> None:
-        """Let no other update join those that wait."""
+        """Let no other update join those that wait. Does not raise."""
         batch, self._batch = self._batch, None
         try:
-            if batch is not None:
+            # A graph that is being captured must not get the copy. `ready` requests it later.
+            if batch is not None and not capturing():
                 batch.close()
         except Exception as error:
             self._monitor.failed("reading the scale", error)
@@ -146,22 +146,15 @@ class FusedUpdates:
 class FusedBatch:
     """Updates in a row, and the state after them as an `AnyReading`.
 
-    ``state`` are the scaler's scale and growth tracker, ``last`` is their reading before the first update, and
-    ``clock`` gives nanoseconds. Only the training thread may enqueue work on a device, so only that may call this,
-    except `result` and `write` once `ready` is True.
+    ``state`` are the scaler's scale and growth tracker, and ``last`` is their reading before the first update. Only the
+    training thread may enqueue work on a device, so another thread may call only `result` and `write`.
     """
 
-    def __init__(
-        self,
-        records: FusedUpdates,
-        state: State,
-        last: AnyReading,
-        clock: Callable[[], int] = time.perf_counter_ns,
-    ) -> None:
-        self._records, self._state, self._clock = records, state, clock
+    def __init__(self, records: FusedUpdates, state: Tensors, last: AnyReading) -> None:
+        self._records, self._state = records, state
         self._last: AnyReading | None = last
         """None once the state has been compared with it."""
-        self._until = clock() + WINDOW_NS
+        self._until = time.perf_counter_ns() + WINDOW_NS
         self.losses = JoinedReadback(state[0].device)
         """The losses, and then the state."""
         self._updates: list[FusedUpdate] = []
@@ -178,12 +171,11 @@ class FusedBatch:
         """Whether it takes another update, with this number of losses."""
         return len(self) < UPDATES_MAX and self.losses.room >= losses + len(self._state)
 
-    def add(self, update: FusedUpdate, flag: torch.Tensor, now: int) -> None:
-        """Add the update that has just ended, at the time ``now``, by its found_inf tensor."""
+    def add(self, update: FusedUpdate, flag: torch.Tensor, now: int) -> bool:
+        """Add an update that ended at the time ``now``, and its found_inf. Return whether `close` is due."""
         self._updates.append(update)
         self._flags.append(flag)
-        if len(self) == UPDATES_MAX or now + 1000 * update.duration >= self._until:
-            self.close()
+        return len(self) == UPDATES_MAX or now + 1000 * update.duration >= self._until
 
     def close(self) -> None:
         """Take no other update, and request the state."""
@@ -192,7 +184,7 @@ class FusedBatch:
 
     def ready(self) -> bool:
         """Whether the records can be written. Requests what they need, but does not wait."""
-        if not self.losses.ended and self._clock() >= self._until:
+        if not self.losses.ended and time.perf_counter_ns() >= self._until:
             self.close()
         if self._last is not None:
             if not (self.losses.ready() and self._last.ready()):
@@ -201,30 +193,27 @@ class FusedBatch:
         return all(each.ready() for each in self._unlike)
 
     def result(self) -> Reading:
-        """Return the state after the newest update. Waits if `ready` is False."""
-        self.close()
-        if self._last is not None:
-            self._compare(self._last)
+        """Return the state after the newest update. Call it once `ready` is True."""
         return self._after or self._unlike[-1].after.result()
 
     def write(self) -> None:
-        """Write the records. Waits if `ready` is False."""
-        after = self.result()
-        if self._after is None:
-            for each in self._unlike:
-                each.write()
-        else:
-            self._records.write(self._updates, after)
+        """Write the records. Call it once `ready` is True."""
+        if self._after is not None:
+            self._records.write(self._updates, self._after)
+        for each in self._unlike:
+            each.write()
 
     def _compare(self, last: AnyReading) -> None:
         """Compare the state with the one before, or else request each update's found_inf."""
-        self._last = None
         *_, scale, _ = self.losses.values()
         tracker, before = self.losses.bits[-1], last.result()
         if scale == before.scale and tracker == before.growth_tracker + len(self):
             self._after = Reading(scale, tracker, [])
-            return
-        for update, flag in zip(self._updates, self._flags, strict=True):
-            found = ReadingBefore(last, Readback(flag))
-            last = FollowedReading(found, update.rules)
-            self._unlike.append(self._records.pending(update, found, last))
+        else:
+            unlike = []
+            for update, flag in zip(self._updates, self._flags, strict=True):
+                found = ReadingBefore(last, Readback(flag))
+                last = FollowedReading(found, update.rules)
+                unlike.append(self._records.pending(update, found, last))
+            self._unlike = unlike
+        self._last = None  # not before, so that the next call tries again after an error

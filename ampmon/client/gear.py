@@ -3,8 +3,8 @@
 The monitor engages it at the end of an update, and leaves it for anything else: an overflow, another scale, a step out
 of order, any other hook. The iteration then continues in the full gear, which gets what the plain gear has gathered.
 
-The steps of fused optimizers do not bring found_inf to the host. Then records wait until it is known from a copy, from
-which the host computes the scale. Another scale ends the plain gear.
+The steps of fused optimizers do not bring found_inf to the host. Then records wait for a copy of the scaler's state.
+If that shows another scale, the plain gear ends.
 """
 
 from __future__ import annotations

@@ -231,10 +231,11 @@ class JoinedReadback(Readback):
     def __init__(self, device: torch.device, ring: Ring | None = None) -> None:
         self._ring = ring or _ring
         self._key = (device, _SMALLEST)
-        self._slot = self._ring.take(self._key)
+        self._slot: Slot | None = None  # for `__del__`, if `take` raises
         self._values: list[float] | None = None
         self._arrived = self.ended = False
         self._count, self._device = 0, device
+        self._slot = self._ring.take(self._key)
         self._stream, self._stream_id = current_stream(device), stream_id(device)
 
     @property

@@ -69,11 +69,12 @@ class Stream:
         waiting records. It writes ready ones that are ``brief``, and leaves those that take longer than waking a thread
         to another thread.
         """
-        if self.idle and ready():
-            write()
-        else:
-            self._waiting.append((ready, write, brief, records))
+        self._waiting.append((ready, write, brief, records))  # first, as `ready` may raise
+        if len(self._waiting) > 1 or not self._sink.idle():
             self.drain()
+        elif ready():
+            self._waiting.popleft()
+            write()
 
     def end_update(self, ready: Ready, write: Write, *, brief: bool) -> None:
         """Submit an update's record and begin the next update."""

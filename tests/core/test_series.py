@@ -114,6 +114,24 @@ def test_the_end_waits_for_a_device_but_not_for_ever() -> None:
     assert [record.kind for record in paper.records] == ["late", "quick"]
 
 
+def test_a_record_whose_values_cannot_be_requested_stays() -> None:
+    """If asking whether a record is ready raises, the record is written or counted later, not lost."""
+    paper = Paper()
+    stream = Stream(paper, "scaler")
+    note = Note(stream, "kept", arrived=True)
+    fails = iter([True])
+
+    def ready() -> bool:
+        if next(fails, False):
+            raise RuntimeError
+        return True
+
+    with pytest.raises(RuntimeError):
+        stream.submit(ready, note.write)
+    stream.drain()
+    assert [record.kind for record in paper.records] == ["kept"]
+
+
 def on_device(scale: float, growth_tracker: int, *found: float) -> ReadingOnDevice:
     flags = [[torch.tensor(flag)] for flag in found]
     return ReadingOnDevice(torch.tensor(scale), torch.tensor(growth_tracker), flags)

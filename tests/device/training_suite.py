@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import ampmon
+from ampmon.client import fused as fused_updates
 from ampmon.client.gear import LOOK_EVERY
 from ampmon.probe.accelerator import on
 from device.place import EMULATED, PLACE, Device, at_rest, device
@@ -304,6 +305,55 @@ def test_a_state_loaded_behind_updates_that_wait_together_is_not_taken_for_their
     updates = recording(data_directory).updates
     assert [update.scale for update in updates[-4:]] == [2.0**10] * 3 + [8.0]
     assert training.scaler.monitor.errors == 0
+
+
+@pytest.mark.usefixtures("emulated")
+def test_a_capture_gets_nothing_of_updates_that_wait_together(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a capture begins behind updates whose reading was not requested, they are recorded without a replay."""
+    training = Training(every=10**6)
+    training.optimizer.param_groups[0]["capturable"] = True
+    training.settle()
+    monkeypatch.setattr("ampmon.client.fused.WINDOW_NS", 10**12)
+    for _ in range(3):
+        training.update(OVERFLOW + 1)
+    batch = training.scaler.monitor.gear._fused._batch
+    with device().capture():
+        training.update(OVERFLOW + 1)
+    batch._until = 0
+    updates = training.scaler.monitor._stream.ordinal
+    assert len(recording(data_directory).updates) == updates
+    assert training.scaler.monitor.errors == 0
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("failing", ["JoinedReadback.end", "Readback"])
+def test_a_reading_that_fails_once_is_repeated(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """An error in reading the state or found_inf is counted, and loses no record."""
+    monkeypatch.setattr("ampmon.client.fused.WINDOW_NS", 0)
+    training = Training(every=10**6)
+    training.settle()
+    fails = iter([True])
+
+    def once(*arguments: Any) -> Any:
+        if next(fails, False):
+            raise RuntimeError
+        return stock(*arguments)
+
+    *owner, name = failing.split(".")
+    place = getattr(fused_updates, owner[0]) if owner else fused_updates
+    stock = getattr(place, name)
+    monkeypatch.setattr(place, name, once)
+    for number in (OVERFLOW, OVERFLOW + 1, OVERFLOW + 1):
+        training.update(number)
+        torch.accelerator.synchronize()
+    updates = recording(data_directory).updates
+    assert [update.ordinal for update in updates] == list(range(len(updates)))
+    assert [update.event for update in updates[-3:]] == ["backoff", "steady", "steady"]
+    assert training.scaler.monitor.errors == 1
 
 
 class Incomparable(float):

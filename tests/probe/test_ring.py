@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 
-from ampmon.probe.ring import Readback, ReadbackPart, Ring, Slot, upload
+from ampmon.probe.ring import JoinedReadback, Readback, ReadbackPart, Ring, Slot, upload
 
 
 class Delayed(Slot):
@@ -111,6 +112,18 @@ def test_a_lag_takes_more_buffers_and_no_more(ring: Ring) -> None:
             seen.append(under_way.pop(0).result().tolist())
     assert seen == [[n, -n] for n in range(28)]
     assert len(Delayed.made) == 3
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_joined_copy_without_a_buffer_is_dropped_silently() -> None:
+    """If no pinned memory can be allocated, the caller gets the error, and nothing else is printed."""
+
+    def full(_: int) -> Slot:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        JoinedReadback(torch.device("cpu"), Ring(full))
+    gc.collect()
 
 
 def test_sizes_have_buffers_of_their_own(ring: Ring) -> None:
