@@ -168,6 +168,8 @@ class PlainGear:
             and names.living(unscaled[0]) is names.last()
             and monitor._scale > outcome.DYING_SCALE
             and (asked or self._is_known(ended))
+            # If the device is far behind, skips are known so late that records would pile up.
+            and ended.stream.waiting < LOOK_EVERY
             and not monitor._activations.follows(ended.stream.ordinal)
             and not monitor._linter.looking
             and not monitor._order.learning

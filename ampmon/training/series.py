@@ -60,6 +60,11 @@ class Stream:
     def idle(self) -> bool:
         return not self._waiting and self._sink.idle()
 
+    @property
+    def waiting(self) -> int:
+        """How many records wait for their values."""
+        return sum(records() for *_, records in self._waiting)
+
     def submit(
         self, ready: Ready, write: Write, *, brief: bool = True, records: Count = lambda: 1
     ) -> None:
@@ -111,7 +116,7 @@ class Stream:
             except Exception:
                 lost += records()
             self._waiting.popleft()
-        lost += sum(records() for *_, records in self._waiting)
+        lost += self.waiting
         self._waiting.clear()
         return lost
 

@@ -307,6 +307,22 @@ def test_a_state_loaded_behind_updates_that_wait_together_is_not_taken_for_their
     assert training.scaler.monitor.errors == 0
 
 
+@pytest.mark.skipif(not EMULATED, reason="a GPU's queue is too short")
+def test_a_device_far_behind_ends_the_plain_gear(emulated: Device, data_directory: Path) -> None:
+    """While many records wait for the device, each update's found_inf is requested at once, and none is lost."""
+    training = Training(every=10**6)
+    training.settle()
+    torch.accelerator.synchronize()
+    with emulated.paused():
+        for number in range(LOOK_EVERY + 6):
+            training.update(number % UPDATES)
+        assert training.scaler.monitor.gear is None
+    updates = recording(data_directory).updates
+    assert len(updates) == training.scaler.monitor._stream.ordinal
+    assert [update.event for update in updates].count("backoff") == 3
+    assert training.scaler.monitor.errors == 0
+
+
 @pytest.mark.usefixtures("emulated")
 def test_a_capture_gets_nothing_of_updates_that_wait_together(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
