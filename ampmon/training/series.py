@@ -23,6 +23,8 @@ Write: TypeAlias = Callable[[], None]
 Count: TypeAlias = Callable[[], int]
 """How many records `Write` writes."""
 _POLL_S = 0.005
+_GRACE_S = 0.05
+"""How long the end waits for a record at least: the state after a fused update may be requested 20 ms later."""
 
 
 class Sink(Protocol):
@@ -102,7 +104,7 @@ class Stream:
 
         Polls, because with a device that hangs the process could otherwise never end. Does not raise.
         """
-        lost = 0
+        lost, deadline = 0, max(deadline, clock() + _GRACE_S)
         while self._waiting:
             ready, write, _, records = self._waiting[0]
             try:

@@ -114,6 +114,21 @@ def test_the_end_waits_for_a_device_but_not_for_ever() -> None:
     assert [record.kind for record in paper.records] == ["late", "quick"]
 
 
+def test_the_end_gives_a_record_time_to_request_its_values() -> None:
+    """A record whose values are requested late is written, even if the time to wait for a device is zero."""
+    paper, clock = Paper(), ManualClock(0.0)
+    stream = Stream(paper, "scaler")
+    note = Note(stream, "late", arrived=False)
+
+    def ready() -> bool:
+        clock.advance(0.01)
+        return clock() > 0.03
+
+    stream.submit(ready, note.write)
+    assert stream.close(0.0, clock=clock) == 0
+    assert [record.kind for record in paper.records] == ["late"]
+
+
 def test_a_record_whose_values_cannot_be_requested_stays() -> None:
     """If asking whether a record is ready raises, the record is written or counted later, not lost."""
     paper = Paper()
