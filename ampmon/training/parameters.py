@@ -37,8 +37,9 @@ _Kind: TypeAlias = tuple[str | None, tuple[int, ...], str]
 
 @dataclass(slots=True)
 class _Holder:
-    """An optimizer's group sizes, and its parameters' ids and shapes, at the last check."""
+    """An optimizer, with its group sizes and its parameters' ids and shapes at the last check."""
 
+    optimizer: weakref.ref[torch.optim.Optimizer]
     sizes: list[int]
     held: list[tuple[int, torch.Size]]
 
@@ -62,9 +63,7 @@ class ParameterRegistry:
         ]
         if not self._modules:
             built.see_modules()
-        self._holders: weakref.WeakKeyDictionary[torch.optim.Optimizer, _Holder] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._holders: dict[int, _Holder] = {}
         self._places: dict[int, int] = {}
         self._kinds: list[_Kind] = []
         self._free: dict[_Kind, list[int]] = {}
@@ -78,7 +77,9 @@ class ParameterRegistry:
         For a known optimizer, checks only whether the sizes of its groups have changed, unless ``again``.
         """
         sizes = [len(group["params"]) for group in optimizer.param_groups]
-        holder = self._holders.get(optimizer)
+        holder = self._holders.get(id(optimizer))
+        if holder is not None and holder.optimizer() is not optimizer:
+            holder = None
         if holder is not None and not again and holder.sizes == sizes:
             return False
         before = len(self.parameters)
@@ -101,14 +102,16 @@ class ParameterRegistry:
             for parameter, _ in met:
                 if self._misses(parameter):
                     self._add(parameter, kinds[id(parameter)])
-        self._holders[optimizer] = _Holder(sizes, held)
+        self._holders[id(optimizer)] = _Holder(weakref.ref(optimizer), sizes, held)
         return len(self.parameters) > before
 
     def living(self) -> list[tuple[int, torch.Tensor]]:
         """The parameters that living optimizers hold, with their places in the header."""
+        optimizers = [holder.optimizer() for holder in self._holders.values()]
         found = {
             place: parameter
-            for optimizer in list(self._holders)
+            for optimizer in optimizers
+            if optimizer is not None
             for parameter, _ in _held(optimizer)
             if (place := self.index(parameter)) is not None
         }
@@ -141,8 +144,12 @@ class ParameterRegistry:
 
         A known id may belong to another parameter by now. Then its name or shape differs.
         """
-        self._holders.pop(optimizer, None)
-        held = {each for holder in list(self._holders.values()) for each, _ in holder.held}
+        self._holders = {
+            key: holder
+            for key, holder in self._holders.items()
+            if (living := holder.optimizer()) is not None and living is not optimizer
+        }
+        held = {each for holder in self._holders.values() for each, _ in holder.held}
         for identity in self._places.keys() - held:
             kind = self._kinds[self._places[identity]]
             if identity not in kinds or kinds[identity][:2] != kind[:2]:

@@ -535,6 +535,24 @@ def test_parameters_made_anew_at_every_step_take_one_place(data_directory: Path)
     assert recorded.statistics(49).amax.tolist() == [4.0]
 
 
+@pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")  # the lints need a hash
+def test_optimizers_without_a_hash_are_measured(data_directory: Path) -> None:
+    """Gradients are sampled although their optimizer has no hash, as that of a dataclass."""
+
+    class Unhashable(SGD):
+        __hash__ = None  # type: ignore[assignment]
+
+    model = torch.nn.Linear(4, 4)
+    optimizer = Unhashable(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", model=model, monitor=ampmon.Config(every=1))
+    for _ in range(3):
+        scaler.scale(model(torch.ones(4)).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert scaler.monitor is not None
+    assert scaler.monitor.samples == 3
+
+
 def test_a_parameter_at_anothers_address_is_not_taken_for_it(data_directory: Path) -> None:
     """If an optimizer is filled with new parameters whose ids return in another order, statistics keep their shapes."""
     optimizer = SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
