@@ -10,7 +10,6 @@ import functools
 import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import Any, Concatenate, ParamSpec
 
 import torch
@@ -346,14 +345,15 @@ class Linter:
             self._reporter.say("fp16_parameters", fp16, count=len(fp16))
 
     def _report_shared(self, stepped: Sequence[torch.optim.Optimizer]) -> None:
-        for pair in combinations(stepped, 2):
-            theirs = set(map(id, parameters_of(pair[0])))
-            both = [self._name(each) for each in parameters_of(pair[1]) if id(each) in theirs]
-            if both:
-                first, second = map(self._names.name, pair)
-                self._reporter.say(
-                    "shared_parameter", both, first=first, second=second, count=len(both)
-                )
+        holders: dict[int, torch.optim.Optimizer] = {}
+        for second in stepped:
+            parameters = parameters_of(second)
+            if both := [each for each in parameters if id(each) in holders]:
+                first = holders[id(both[0])]
+                names = [self._name(each) for each in both if holders[id(each)] is first]
+                pair = {"first": self._names.name(first), "second": self._names.name(second)}
+                self._reporter.say("shared_parameter", names, **pair, count=len(names))
+            holders |= dict.fromkeys(map(id, parameters), second)
 
     def _name(self, parameter: torch.Tensor) -> str:
         index = self._registry.index(parameter)

@@ -19,8 +19,9 @@ import ampmon
 from ampmon import wire
 from ampmon.client import current_run
 from ampmon.client.gear import LOOK_EVERY
+from ampmon.lints import linter
 from ampmon.lints.losses import Losses
-from ampmon.lints.optimizers import look
+from ampmon.lints.optimizers import look, parameters_of
 from ampmon.lints.passes import GradientWatcher, watchable
 from ampmon.lints.reporter import LINTS, LintReporter
 from older_torch import SEES_PRECISION, named
@@ -529,6 +530,25 @@ def test_two_optimizers_of_one_parameter(data_directory: Path) -> None:
         loop.optimizer.zero_grad()
     lint = lints_of(data_directory)["shared_parameter"]
     assert lint.detail["parameters"] == ["2.weight", "2.bias"]
+
+
+def test_each_of_many_optimizers_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search for shared parameters reads those of each optimizer once in an update, however many step."""
+    read: list[torch.optim.Optimizer] = []
+
+    def noted(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+        read.append(optimizer)
+        return parameters_of(optimizer)
+
+    model = torch.nn.Sequential(*(torch.nn.Linear(1, 1) for _ in range(8)))
+    optimizers = [SGD(layer.parameters(), lr=0.1) for layer in model]
+    scaler = ampmon.GradScaler("cpu")
+    scaler.scale(model(torch.ones(1, 1)).sum()).backward()
+    for optimizer in optimizers:
+        scaler.step(optimizer)
+    monkeypatch.setattr(linter, "parameters_of", noted)
+    scaler.update()
+    assert read == optimizers
 
 
 def test_an_optimizer_that_unscales_a_shared_gradient_is_no_loop_that_divides(
