@@ -100,7 +100,7 @@ class Stream:
                 self._sink.later(write)
 
     def close(self, deadline: float, *, clock: Callable[[], float] = time.monotonic) -> int:
-        """Write the waiting records until ``deadline``, a time of ``clock``. Return how many were lost.
+        """Write the waiting records until ``deadline``, a time of ``clock``, or for 50 ms. Return how many were lost.
 
         Polls, because with a device that hangs the process could otherwise never end. Does not raise.
         """
