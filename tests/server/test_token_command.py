@@ -14,9 +14,16 @@ from uuid import uuid4
 import pytest
 import urllib3
 
+from ampmon.config import address_file
 from ampmon_server.cli import main
+from ampmon_server.client import answering
+from ampmon_server.client.client import ApiClient, ClientError
+from ampmon_server.http.address import address_written
+from ampmon_server.http.auth.keys import Keys
+from ampmon_server.settings import Settings
 from batches import Trainer
 from certificates import Authority
+from http_server import HttpServer, QuietHandler
 from posted import post
 from serving import Server
 from typed import Done, typed
@@ -167,6 +174,26 @@ def test_another_directorys_server_hides_no_runs(
 
     assert (done.code, "no server runs on" in done.err) == (0, True)
     assert len(done.out.splitlines()) == 2
+
+
+def test_a_server_that_does_not_answer_is_asked_with_one_token(tmp_path: Path) -> None:
+    """A server that does not answer with the token that is named would not answer with the directory's own either."""
+    asked: list[str] = []
+
+    class Hung(QuietHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.close_connection = True
+
+    with HttpServer(Hung) as hung:
+        url = f"http://{hung.netloc}"
+        with pytest.raises(ClientError), ApiClient(url, "") as server:
+            server.get("/me")
+        once = len(asked)
+        Keys.load(tmp_path)
+        with address_written(address_file(tmp_path), url):
+            assert answering.running(Settings(data_directory=tmp_path), 43 * "x") is None
+    assert len(asked) == 2 * once > 0
 
 
 def news(stream: urllib3.BaseHTTPResponse) -> Iterator[dict[str, Any]]:

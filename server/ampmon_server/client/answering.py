@@ -72,13 +72,17 @@ def running(settings: Settings, token: str | None) -> str | None:
     own = replace(settings, token_file=None)
     for held in (partial(_token, settings, token), partial(held_token, own, "")):
         try:
-            with ApiClient(url, held()) as server:
+            known = held()
+        except ClientError:
+            continue
+        try:
+            with ApiClient(url, known) as server:
                 server.get("/me")
         except RequestRefused as refused:
             if refused.status == 401:
                 continue
-        except ClientError:
-            continue
+        except ClientError:  # waiting for it again would take another minute
+            return None
         return url
     return None
 
