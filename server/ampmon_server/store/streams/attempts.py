@@ -158,7 +158,7 @@ def _register(
         "config": json_text(header.config),
         "heard": now,
     }
-    connection.execute(insert(attempts).values(row))
+    connection.execute(insert(attempts), row)
     if header.rank == 0 and last is None:
         state.describe(header)  # ranks that registered earlier may have known less
     state.started = min(state.started, header.started)
