@@ -318,6 +318,19 @@ def test_columns_of_another_block_hide_no_other(settings: Settings, store: Store
     assert {each.status_code for each in sound} == {200}
 
 
+def test_sums_that_are_another_column_are_damage(settings: Settings, store: Store) -> None:
+    """Sums with the bytes of another column give 503 where they are read, and `ampmon db verify` reports them."""
+    trainer = Trainer(HIT)
+    store.ingest(trainer.batch(trainer.updates(60, sampled=range(40))))
+    store.close()
+    with closing(sqlite3.connect(settings.server_directory / "ampmon.db")) as connection:
+        connection.execute("UPDATE gradient_blocks SET totals = magnitudes")
+        connection.commit()
+    assert {each.status_code for each in asked(settings, HIT)} == {200, 503}
+    done = typed("db", "verify", "--data-dir", settings.data_directory)
+    assert (done.code, "gradient_blocks, stream 0" in done.out) == (1, True)
+
+
 @pytest.mark.parametrize("value", ["x'01'", "'x'"])
 @pytest.mark.parametrize(
     "place", ["rollups.data", "update_pages.data", "scalar_pages.data", "streams.last_step"]

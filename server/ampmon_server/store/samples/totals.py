@@ -16,6 +16,7 @@ from ampmon.numerics import sampling_error
 from ampmon.numerics.histogram import BINS, ON_GRID_SHARE, SMALL, classify
 from ampmon.numerics.sampling_error import Floats, Ints
 from ampmon_server.model.series import GradientSeries, Totals
+from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages.packing import Stack, compress, decompress
 
 
@@ -114,7 +115,10 @@ def samples_to_bytes(samples: Samples) -> bytes:
 
 def samples_from_bytes(blocks: Sequence[bytes]) -> Samples:
     """Unpack blocks into one read-only array of rows, in their order. Raises Damaged."""
-    return np.frombuffer(b"".join(map(decompress, blocks)), _SAMPLE)
+    try:
+        return np.frombuffer(b"".join(map(decompress, blocks)), _SAMPLE)
+    except ValueError as error:  # another column
+        raise Damaged(f"sums of samples are damaged: {error}") from error
 
 
 def series(samples: Samples) -> GradientSeries:

@@ -7,18 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    and_,
-    bindparam,
-    func,
-    insert,
-    or_,
-    select,
-    true,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, or_, select, true, update
 
 from ampmon import wire
 from ampmon_server.store.engine.errors import BadBatch, UnknownHeader
@@ -158,7 +147,7 @@ def _register(
         "config": json_text(header.config),
         "heard": now,
     }
-    connection.execute(insert(attempts), row)
+    connection.execute(attempts.insert(), row)
     if header.rank == 0 and last is None:
         state.describe(header)  # ranks that registered earlier may have known less
     state.started = min(state.started, header.started)
