@@ -190,7 +190,7 @@ def test_json_lines_take_little_memory() -> None:
 
 
 def test_exports_beyond_a_limit_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the limit, an export waits and is then told to retry. One that ends lets another run."""
+    """Beyond the limit, an export waits, and then gets 503 with Retry-After. One that ends lets another run."""
     monkeypatch.setattr(series, "EXPORT_WAIT_S", 0.01)
     store_with_known_run(tmp_path).close()
     app = create_app(Settings(data_directory=tmp_path, judging=False))

@@ -76,7 +76,7 @@ def test_a_newer_schema_is_refused(settings: Settings, changed) -> None:
 def test_the_schema_of_an_earlier_commit_is_refused(
     settings: Settings, changed, number: str
 ) -> None:
-    """A database with the number of any schema before the first release is told apart, and how to move its runs."""
+    """A database of an earlier commit is refused by its schema's number. The message says how to move its runs."""
     changed(f"UPDATE alembic_version SET version_num = '{number}'")
     line = refusal(settings)
 

@@ -1,7 +1,7 @@
 """Create every table of `ampmon_server.store.schema.tables`, and views for people.
 
 No older schema was released. Until the first release, a commit that alters a table gives this revision the next number,
-so that a database of an earlier commit is told apart. The first revision after it must state its own changes, and
+so that a database of an earlier commit is recognized. The first revision after it must state its own changes, and
 replace the declarations used here by fixed statements.
 
 The views `v_runs`, `v_stretches`, `v_moves`, `v_skips` and `v_scalars` show ids as text and codes as words. A revision
