@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import msgspec
@@ -220,7 +219,10 @@ async def revoke_token(
     return Response(status_code=204)
 
 
+_TIMES = ("made", "expires", "last_used", "revoked")
+_SHOWN = ("id", "name", "owner", "scopes", "projects", *_TIMES)
+"""What is shown of a token. Listed, so that whatever else may be stored of it stays hidden."""
+
+
 def _token_json(token: Token) -> dict[str, Any]:
-    shown = {"id": token.id, **asdict(token)}
-    del shown["digest"]
-    return shown
+    return {name: getattr(token, name) for name in _SHOWN}
