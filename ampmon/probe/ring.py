@@ -246,20 +246,23 @@ class JoinedReadback(Readback):
 
     def add(self, tensors: Sequence[torch.Tensor]) -> ReadbackPart:
         """Enqueue copies of tensors, and return what reads them."""
-        assert self._slot is not None
-        first = self._count
-        for each in tensors:
-            self._slot.put(each, 4 * self._count)
-            self._count += 1
+        first, self._count = self._count, self._put(tensors)
         return ReadbackPart(self, slice(first, self._count))
+
+    def _put(self, tensors: Sequence[torch.Tensor]) -> int:
+        """Enqueue copies behind those before, and return how many there are then. May be repeated after an error."""
+        assert self._slot is not None
+        for place, each in enumerate(tensors, self._count):
+            self._slot.put(each, 4 * place)
+        return self._count + len(tensors)
 
     def end(self, *last: torch.Tensor) -> None:
         """Enqueue copies of the ``last`` tensors, and the event after which all have arrived."""
         assert self._slot is not None
         with on(self._stream if stream_id(self._device) != self._stream_id else None):
-            self.add(last)
+            count = self._put(last)
             self._slot.mark(self._device)
-        self._tensor = self._slot.flat(torch.float32, self._count)
+        self._tensor = self._slot.flat(torch.float32, count)
         self.ended = True
 
     def __del__(self) -> None:

@@ -16,6 +16,7 @@ import ampmon
 from ampmon.client import fused as fused_updates
 from ampmon.client.gear import LOOK_EVERY
 from ampmon.probe.accelerator import on
+from ampmon.probe.ring import JoinedReadback, Slot
 from device.place import EMULATED, PLACE, Device, at_rest, device
 from recording import Recording, recording
 from scaler.test_parity import CASES, HALF, RARELY, STEADY, STEADY_UPDATES, Case, bits, train
@@ -370,6 +371,19 @@ def test_a_reading_that_fails_once_is_repeated(
     assert [update.ordinal for update in updates] == list(range(len(updates)))
     assert [update.event for update in updates[-3:]] == ["backoff", "steady", "steady"]
     assert training.scaler.monitor.errors == 1
+
+
+@pytest.mark.usefixtures("emulated")
+def test_a_joined_copy_that_cannot_end_may_end_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the event behind a full buffer fails once, the last tensors take their places again."""
+    joined, ones = JoinedReadback(torch.device(PLACE, 0)), torch.ones(16, device=PLACE)
+    joined.add(list(ones[2:]))
+    with monkeypatch.context() as patched:
+        patched.setattr(Slot, "mark", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            joined.end(*ones[:2])
+    joined.end(*ones[:2])
+    assert joined.values() == [1.0] * 16
 
 
 class Incomparable(float):
