@@ -48,6 +48,17 @@ def test_an_upgraded_database_is_left_alone(used: Settings) -> None:
     assert (used.server_directory / "ampmon.db").read_bytes() == before
 
 
+def test_an_sqlite_that_is_too_old_is_refused(
+    used: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server names the version of SQLite that it found and the one that it needs."""
+    monkeypatch.setattr("sqlite3.sqlite_version", "3.24.0")
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 24, 0))
+
+    with pytest.raises(Unusable, match=r"^SQLite 3\.24\.0 .* is 3\.25 or newer"):
+        Store.open(used)
+
+
 def test_what_is_no_database_is_refused(used: Settings) -> None:
     """A file that is not an SQLite database is refused by server and reader alike, and left unchanged."""
     file = used.server_directory / "ampmon.db"

@@ -168,8 +168,9 @@ def use_login(connection: Connection, digest: bytes, now: int) -> str | None:
 
     When two requests redeem the same code at once, only one gets the id.
     """
-    good = delete(logins).where(logins.c.digest == digest, logins.c.expires > now)
-    return connection.scalar(good.returning(logins.c.token_id))
+    good = logins.c.digest == digest, logins.c.expires > now
+    token_id = connection.scalar(select(logins.c.token_id).where(*good))
+    return token_id if connection.execute(delete(logins).where(*good)).rowcount else None
 
 
 def revoke_session(connection: Connection, digest: bytes, expires: int, now: int) -> None:

@@ -16,6 +16,9 @@ from ampmon.system import private
 from ampmon_server.store.engine.errors import Unusable
 
 
+OLDEST = 3, 25
+"""The oldest SQLite that the store's tests pass on. The library is Python's own or the system's."""
+
 BUSY_TIMEOUT_MS = 5000
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
@@ -47,7 +50,15 @@ WRITES: dict[str, Any] = {"writes": True}
 
 
 def open_engine(url: URL) -> Engine:
-    """Create an engine for the file at ``url`` without touching it. Raises Unusable for a database in memory."""
+    """Create an engine for the file at ``url`` without touching it.
+
+    Raises Unusable for a database in memory, and if SQLite is too old.
+    """
+    if sqlite3.sqlite_version_info < OLDEST:
+        raise Unusable(
+            f"SQLite {sqlite3.sqlite_version} of this Python is too old: run the server with a Python whose SQLite is "
+            f"{OLDEST[0]}.{OLDEST[1]} or newer, or pass a PostgreSQL --database-url"
+        )
     if url.database in {None, "", ":memory:"}:
         raise Unusable("--database-url: name a file; a database in memory has one connection only")
     file = _File(url.database)

@@ -12,8 +12,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
-from sqlalchemy import Connection, Select, Table, bindparam, delete, select
-from sqlalchemy.sql.dml import ReturningDelete
+from sqlalchemy import Connection, Delete, Select, Table, bindparam, delete, select
 
 from ampmon.numerics.histogram import headroom_bits
 from ampmon_server.model.series import GradientSeries
@@ -107,9 +106,11 @@ def _take(connection: Connection, table: Table, place: _Place, steps: Sequence[i
         samples += its_samples
     if not wanted:
         return []
-    # RETURNING gives rows in no particular order.
-    taken = connection.execute(_taking(table), {**of, "wanted": wanted}).all()
-    return [packed for _, *packed in sorted(tuple(row) for row in taken)]
+    # Not with RETURNING, which SQLite has since 3.35 only.
+    reading, removing = _taking(table)
+    taken = fetch(connection, reading, {**of, "wanted": wanted})
+    connection.execute(removing, {**of, "wanted": wanted})
+    return taken
 
 
 def _backwards(
@@ -125,11 +126,11 @@ def _backwards(
 
 
 @lru_cache
-def _taking(table: Table) -> ReturningDelete[Any]:
+def _taking(table: Table) -> tuple[Select[Any], Delete]:
     of = table.c
-    wanted = of.first_step.in_(bindparam("wanted", expanding=True))
+    wanted = of_attempt(table), of.first_step.in_(bindparam("wanted", expanding=True))
     packed = list(of)[list(of).index(of.samples) + 1 :]
-    return delete(table).where(of_attempt(table), wanted).returning(of.first_step, *packed)
+    return select(*packed).where(*wanted).order_by(of.first_step), delete(table).where(*wanted)
 
 
 @lru_cache
