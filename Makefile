@@ -24,7 +24,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test test-tools fuzz attack busy test-campaigns test-frameworks test-torch faults docs lint style types web platforms format bench bench-probe kernels gpu bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots gallery audit lock wheel clean
+.PHONY: help demo serve test test-tools fuzz attack busy test-campaigns test-frameworks test-torch test-lowest faults docs lint style types web platforms format bench bench-probe kernels gpu bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots gallery audit lock wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ test-torch: $(TORCHES:%=$(VENV)/torch-%/.installed) ## run the training side's t
 	@for torch in $(TORCHES); do echo "torch $$torch:"; \
 	  $(VENV)/torch-$$torch/bin/python -m pytest --numprocesses logical \
 	    $(or $(ARGS),tests/scaler tests/probe tests/core tests/transport tests/device tests/examples campaigns/matrices/test_devices.py) || exit 1; done
+
+test-lowest: $(VENV)/lowest/.installed ## run the tests with the lowest versions that pyproject.toml allows (ARGS="tests/server")
+	@$(VENV)/lowest/bin/python -m pytest --numprocesses logical $(ARGS)
 
 faults: $(VENV)/.dev ## fail each call of each part in each way (hours; goes on where it was interrupted; ARGS="--only 'sender/*'")
 	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.faults --all $(ARGS)
@@ -216,4 +219,10 @@ $(VENV)/torch-%/.installed: | $(VENV)/.dev
 	@echo "Installing torch $* into $(@D); a build for CUDA takes some gigabytes."
 	$(call above,$(VENV),$(@D))
 	@$(@D)/bin/python $(INSTALL) 'torch==$*'
+	@touch $@
+
+$(VENV)/lowest/.installed: pyproject.toml | $(VENV)/.dev
+	@echo "Installing the lowest versions of what ampmon depends on into $(@D)."
+	$(call above,$(VENV),$(@D))
+	@$(@D)/bin/python $(INSTALL) $$($(BIN)/python -m campaigns.lowest)
 	@touch $@

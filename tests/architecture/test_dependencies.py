@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ampmon_server.http.connection import Connection
 from ampmon_server.http.process import ServerProcess
+from campaigns.lowest import lowest
 
 
 ROOT = Path(__file__).parents[2]
@@ -121,6 +122,14 @@ def test_what_is_overridden_is_there(ours: type, theirs: type) -> None:
         theirs_takes = inspect.signature(getattr(theirs, name)).parameters
         ours_takes = inspect.signature(getattr(ours, name)).parameters
         assert name == "__init__" or len(ours_takes) == len(theirs_takes), name
+
+
+def test_every_dependency_of_the_product_has_a_lower_bound() -> None:
+    """`make test-lowest` can install what the product depends on at its lower bounds, torch included."""
+    lowest_ones = dict(each.split("==") for each in lowest(ROOT / "pyproject.toml"))
+
+    assert {lowest_ones["torch"], lowest_ones["fastapi"]} == {"2.4", "0.141"}
+    assert "psycopg[binary]" in lowest_ones
 
 
 def test_internals_are_bounded() -> None:
