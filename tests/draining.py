@@ -1,4 +1,7 @@
-"""Sends the contents of the spools once, in the calling thread, and takes nothing over."""
+"""Sends the contents of the spools once, in the calling thread, and takes nothing over.
+
+Its transports store batches without a network, or note what was acknowledged.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ampmon import wire
 from ampmon.errors import AmpmonError
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.spool import Destination, spools
 from ampmon.transport import Transport
+from ampmon.wire.decoding import decode_batch
+
+
+if TYPE_CHECKING:
+    from ampmon_server.store import Store
 
 
 @dataclass(slots=True)
@@ -59,3 +69,32 @@ def _drain_spool(delivery: SpoolDelivery, report: DrainReport) -> None:
     report.rejected += delivery.cursor.rejected - before[0]
     report.corrupt += delivery.cursor.corrupt - before[1]
     report.waiting_bytes += delivery.waiting_bytes()
+
+
+@dataclass(frozen=True)
+class Into:
+    """A transport straight into a store, without a network."""
+
+    store: Store
+
+    def send(self, batch: bytes, records: int) -> wire.Ack:
+        return self.store.ingest(decode_batch(batch)).ack
+
+    def close(self) -> None:
+        """Do nothing: it holds no connection."""
+
+
+@dataclass(frozen=True)
+class Witness:
+    """A transport that calls ``note`` with each acknowledged batch and its acknowledgement."""
+
+    inner: Transport
+    note: Callable[[wire.Batch, wire.Ack], object]
+
+    def send(self, batch: bytes, records: int) -> wire.Ack:
+        ack = self.inner.send(batch, records)
+        self.note(decode_batch(batch), ack)
+        return ack
+
+    def close(self) -> None:
+        self.inner.close()

@@ -13,11 +13,12 @@ from pathlib import Path
 from uuid import UUID
 
 from ampmon import wire
-from ampmon.spool import Position, spools
+from ampmon.spool import spools
 from ampmon.spool.reader import SpoolReader
 from ampmon_server.model.aggregates import scalars
 from ampmon_server.model.aggregates.updates import ROWS
 from ampmon_server.store.pages.pages import unpack
+from attempts import BEGIN, read_on
 
 
 # Event kinds that report a fault: a training without a fault has none.
@@ -35,7 +36,6 @@ class Account:
     events: Counter[str] = field(default_factory=Counter)
     scalars: dict[tuple[int, str], float | None] = field(default_factory=dict)
     dropped: int = 0
-    damaged: int = 0
 
     @property
     def finished(self) -> bool:
@@ -78,15 +78,10 @@ def set_aside(directory: Path) -> list[bytes]:
 
 def of_spool(path: Path) -> Account:
     """The records of a spool, read from its beginning as a sender does."""
-    reader, account = SpoolReader(path, Position(0, 0)), Account()
-    while True:
-        before = reader.position
-        chunk = reader.read(bytes_max=2**24, records_max=10_000, over=True)
-        account.damaged += chunk.corrupt + sum(entry.corrupt for entry in chunk.entries)
-        for entry in chunk.entries:
-            _add(account, wire.decode(entry.payload))
-        if reader.position == before:
-            return account
+    account = Account()
+    for payload in read_on(SpoolReader(path, BEGIN))[0]:
+        _add(account, wire.decode(payload))
+    return account
 
 
 def _add(account: Account, record: wire.Header | wire.Record) -> None:

@@ -20,26 +20,25 @@ from alembic.script import ScriptDirectory
 
 import ampmon
 from ampmon import identity, wire
-from ampmon.identity.process import ProcessIdentity, this_process
 from ampmon.sender import DestinationStatus, SenderStatus, election
-from ampmon.spool import Destination, Position, SpoolWriter, spools
+from ampmon.spool import Destination, SpoolWriter, spools
 from ampmon.spool.layout import attempt_directory
 from ampmon.spool.reader import SpoolReader
 from ampmon.system import private
-from ampmon.wire.decoding import decode_batch
 from ampmon_server.cli.serve import listen
 from ampmon_server.http.app import create_app
 from ampmon_server.http.process import ServerProcess
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store.schema import migrations
+from attempts import BEGIN, DEAD, read_on
 from campaigns.faults import account, matrix, parts, workload
 from campaigns.faults.account import Account
 from campaigns.faults.matrix import Line
 from campaigns.faults.parts import Part
 from campaigns.faults.seams import Fault
 from campaigns.faults.verdict import Verdict
-from draining import drain
+from draining import Into, drain
 from waiting import DEADLINE_S
 
 
@@ -48,9 +47,6 @@ _migrations = ScriptDirectory.from_config(migrations.config())
 ScriptDirectory.from_config = lambda config: _migrations  # type: ignore[method-assign, assignment]
 
 _PAUSE_S = 0.01
-_NOBODY = ProcessIdentity(
-    pid=2**22 + 1, started=1, boot_id="before", host=this_process().host, namespace=0
-)
 
 
 @dataclass
@@ -75,19 +71,6 @@ class Sent:
     def note(self, attempt: str, seqs: dict[str, list[int]]) -> None:
         if attempt == self.attempt_id.hex:
             self.acked |= {(stream, seq) for stream, found in seqs.items() for seq in found}
-
-
-@dataclass(frozen=True)
-class _Stored:
-    """A transport straight into the store, without a network."""
-
-    service: Service
-
-    def send(self, batch: bytes, records: int) -> wire.Ack:
-        return self.service.store.ingest(decode_batch(batch)).ack
-
-    def close(self) -> None:
-        """Do nothing: it holds no connection."""
 
 
 class Bench:
@@ -296,7 +279,7 @@ class Bench:
         directory, settings = self._directory / "cell", self._own()
         service = Service(settings)
         self._spool(directory, "own")
-        drain(directory, lambda destination: _Stored(service))
+        drain(directory, lambda _: Into(service.store))
         process = ServerProcess(
             create_app(settings, service), ready=lambda: setattr(process, "should_exit", True)
         )
@@ -316,10 +299,8 @@ class Bench:
         assert part.status == 0, self._log.read_text()
         assert part.all_reported("trained") == [self._reference], "it is not deterministic"
         (path,) = spools(directory)
-        reader = SpoolReader(path, Position(0, 0))
-        messages: list[bytes] = []
-        while (chunk := reader.read(bytes_max=2**24, records_max=10_000, over=True)).entries:
-            messages += [entry.payload for entry in chunk.entries]
+        reader = SpoolReader(path, BEGIN)
+        messages, _ = read_on(reader)
         whole = account.of_spool(path)
         assert len(whole.skips) == workload.SKIPS
         shutil.rmtree(directory)
@@ -330,7 +311,7 @@ class Bench:
         run_id, attempt_id = identity.uuid7(), identity.uuid7()
         private.make(election.home(directory))  # a running sender has one
         destination = Destination(
-            url=f"http://127.0.0.1:{self._port(which)}", mode="online", process=_NOBODY
+            url=f"http://127.0.0.1:{self._port(which)}", mode="online", process=DEAD
         )
         writer = SpoolWriter(directory, attempt_id, destination)
         for payload in self._messages:

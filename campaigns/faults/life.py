@@ -17,6 +17,7 @@ from ampmon.identity.process import ProcessIdentity, start_time, this_process
 from ampmon.spool import Destination, Position, SpoolWriter, frame, segments
 from ampmon.spool.layout import segment_path
 from ampmon.spool.reader import SpoolReader
+from attempts import BEGIN, read_on
 from batches import Trainer
 
 
@@ -130,9 +131,8 @@ class Life:
                 key for key, end in self.ends.items() if end.segment == number and end.offset > left
             }
 
-        reader = SpoolReader(self.writer.path, Position(0, 0))
-        while reader.read(bytes_max=2**20, records_max=1000, over=True).entries:
-            pass
+        reader = SpoolReader(self.writer.path, BEGIN)
+        read_on(reader)
         self.headless = "attempt" not in reader.headers
 
     def _end_process(self) -> None:

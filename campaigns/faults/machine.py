@@ -30,11 +30,9 @@ from ampmon.sender.destination_worker import DestinationWorker
 from ampmon.spool import Destination, spools
 from ampmon.spool.state import Cursor
 from ampmon.testing import ManualClock
-from ampmon.transport import Transport
-from ampmon.wire.decoding import decode_batch
 from campaigns.faults.backends import Backend, InMemory, Real
 from campaigns.faults.life import Key, Kind, Life, Refused
-from draining import drain
+from draining import Witness, drain
 
 
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -71,25 +69,6 @@ def killed_after(lines: int) -> Iterator[None]:
         pass
     finally:
         sys.settrace(before)
-
-
-class Witness:
-    """A transport that notes which records were acknowledged."""
-
-    def __init__(self, inner: Transport, acked: set[Key]) -> None:
-        self._inner = inner
-        self._acked = acked
-
-    def send(self, batch: bytes, records: int) -> wire.Ack:
-        ack = self._inner.send(batch, records)
-        decoded = decode_batch(batch)
-        for record in decoded.records:
-            assert ack.acked[record.stream] >= record.seq
-            self._acked.add((decoded.attempt_id, record.stream, record.seq))
-        return ack
-
-    def close(self) -> None:
-        self._inner.close()
 
 
 class Machine(RuleBasedStateMachine):
@@ -173,6 +152,16 @@ class Machine(RuleBasedStateMachine):
 
     # -- the sender -------------------------------------------------------------------------------------------------
 
+    def transport(self) -> Witness:
+        """A new connection, of which it is noted what was acknowledged."""
+
+        def note(sent: wire.Batch, ack: wire.Ack) -> None:
+            for record in sent.records:
+                assert ack.acked[record.stream] >= record.seq
+                self.acked.add((sent.attempt_id, record.stream, record.seq))
+
+        return Witness(self.backend.transport(), note)
+
     def work(self, turns: int, seconds: float) -> None:
         """Run the sender's loop: look for spools, and give each its turn."""
         destination = (
@@ -181,9 +170,10 @@ class Machine(RuleBasedStateMachine):
         if destination is None:
             return
         if self.worker is None:
-            transport = Witness(self.backend.transport(), self.acked)
             self.seen = set()
-            self.worker = DestinationWorker(destination, transport, self.clock, self.seen.discard)
+            self.worker = DestinationWorker(
+                destination, self.transport(), self.clock, self.seen.discard
+            )
         for path in spools(self.directory):
             described = Destination.read(path)
             if path.name not in self.seen and described is not None:
@@ -212,7 +202,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def sync_command(self) -> None:
         """Run a manual sync beside the sender."""
-        drain(self.directory, lambda _: Witness(self.backend.transport(), self.acked))
+        drain(self.directory, lambda _: self.transport())
 
     @precondition(lambda self: self.lives)
     @rule(nth=st.integers(0, LIVES_MAX), how=st.sampled_from(["lost", "garbage", "unwritable"]))

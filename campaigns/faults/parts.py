@@ -24,7 +24,6 @@ from ampmon.sender import delivery
 from ampmon.sender.loop import Loop
 from ampmon.spool import Destination, SpoolWriter
 from ampmon.transport import HttpTransport, Transport
-from ampmon.wire.decoding import decode_batch
 from ampmon_server.http.app import create_app
 from ampmon_server.http.process import ServerProcess
 from ampmon_server.http.service import Service
@@ -37,6 +36,7 @@ from campaigns.faults.plants import (
     store_whatever_comes,
 )
 from campaigns.faults.seams import Fault, Trap
+from draining import Witness
 from waiting import DEADLINE_S
 
 
@@ -182,36 +182,21 @@ def train(trap: Trap, directory: Path, run_id: UUID) -> None:
 # -- sending ----------------------------------------------------------------------------------------------------------
 
 
-class Witness:
-    """A transport that notes which records were acknowledged."""
-
-    def __init__(
-        self, inner: Transport, note: Callable[[str, dict[str, list[int]]], object]
-    ) -> None:
-        self._inner = inner
-        self._note = note
-
-    def send(self, batch: bytes, records: int) -> wire.Ack:
-        ack = self._inner.send(batch, records)
-        sent = decode_batch(batch)
-        seqs = defaultdict(list)
-        for record in sent.records:
-            seqs[record.stream].append(record.seq)
-        self._note(sent.attempt_id.hex, seqs)
-        return ack
-
-    def close(self) -> None:
-        self._inner.close()
-
-
 def transports(
     token: str,
     note: Callable[[str, dict[str, list[int]]], object],
     read_timeout_s: float = READ_TIMEOUT_S,
 ) -> Callable[[Destination], Transport]:
-    """Witnessed HTTP transports to a spool's destination."""
+    """HTTP transports to a spool's destination. ``note`` gets the attempt and the acknowledged seqs by stream."""
+
+    def acknowledged(sent: wire.Batch, _: wire.Ack) -> None:
+        seqs = defaultdict(list)
+        for record in sent.records:
+            seqs[record.stream].append(record.seq)
+        note(sent.attempt_id.hex, seqs)
+
     return lambda destination: Witness(
-        HttpTransport(destination.url, token=token, read_timeout_s=read_timeout_s), note
+        HttpTransport(destination.url, token=token, read_timeout_s=read_timeout_s), acknowledged
     )
 
 

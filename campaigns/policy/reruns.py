@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -11,14 +12,13 @@ from uuid import UUID
 import torch
 
 import ampmon
-from ampmon import wire
 from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.scalers import Setting
 from ampmon_server.analysis.policy.simulate import Simulator
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from campaigns.policy.tasks import ALL, train
-from recording import recordings
+from draining import Into, drain
 
 
 RECORDED: Mapping[str, Mapping[str, float]] = {"default": {}, "every 50": {"growth_interval": 50}}
@@ -58,39 +58,15 @@ class Row:
 def record(task: str, updates: int, folder: Path, policy: Mapping[str, float]) -> History:
     """Train with monitoring, and return the stored history, whose skips must be torch's."""
     os.environ.update(AMPMON_DIR=str(folder / "spool"), AMPMON_MODE="offline")
-    ampmon.init("policy", task)
+    run_id = ampmon.init("policy", task)
     scaler = ampmon.GradScaler("cpu", monitor=ampmon.Config(every=20), **policy)  # type: ignore[arg-type]
     rows = train(ALL[task], scaler, updates)
-    (recording,) = recordings(folder / "spool")
-    store = Store.open(Settings(data_directory=folder / "server"))
-    try:
-        history = _stored(store, recording.messages)
-    finally:
-        store.close()
+    ampmon.finish()
+    with closing(Store.open(Settings(data_directory=folder / "server"))) as store:
+        drain(folder / "spool", lambda _: Into(store), modes=("offline",))
+        history = store.history(UUID(run_id))
     assert history.skips == sum(skipped for _, skipped in rows)
     return history
-
-
-def _stored(store: Store, messages: list[wire.Header | wire.Record]) -> History:
-    headers = [
-        each for each in messages if isinstance(each, (wire.AttemptHeader, wire.StreamHeader))
-    ]
-    records = [
-        each for each in messages if not isinstance(each, (wire.AttemptHeader, wire.StreamHeader))
-    ]
-    attempt = next(each for each in headers if isinstance(each, wire.AttemptHeader))
-    run_id: UUID = attempt.run_id
-    for first in range(0, len(records), 500):
-        store.ingest(
-            wire.Batch(
-                schema_version=wire.SCHEMA_VERSION,
-                run_id=run_id,
-                attempt_id=attempt.attempt_id,
-                headers=tuple(headers),
-                records=tuple(records[first : first + 500]),
-            )
-        )
-    return store.history(run_id)
 
 
 def rerun(task: str, setting: Setting, updates: int) -> int:

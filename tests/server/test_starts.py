@@ -12,14 +12,13 @@ import torch
 
 import ampmon
 from ampmon import wire
-from ampmon.wire.decoding import decode_batch
 from ampmon_server.analysis.diagnosis.diagnose import diagnose
 from ampmon_server.charts import FIGURES, Source, View
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import Judgement, Store
 from ampmon_server.store.streams.attempts import BESIDE_US
 from batches import Trainer
-from draining import drain
+from draining import Into, drain
 
 
 Clock = Callable[[int], None]
@@ -214,19 +213,6 @@ def test_a_new_run_is_not_a_resume(store: Store) -> None:
         store.ingest(trainer.batch([trainer.update(fresh=True)]))
 
     assert store.events(ranks[0].run_id).rows == []
-
-
-class Into:
-    """A transport that stores batches directly, without a network."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def send(self, batch: bytes, records: int) -> wire.Ack:
-        return self._store.ingest(decode_batch(batch)).ack
-
-    def close(self) -> None:
-        """There is no connection to close."""
 
 
 def test_real_resumes_are_distinguished(store: Store, data_directory: Path) -> None:
