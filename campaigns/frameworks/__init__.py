@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from recording import Recording
+from recording import Recording, recordings
 
 
 ROOT = Path(__file__).parents[2]
@@ -51,26 +52,36 @@ def environment_of(folder: Path, shim: str, data: Path | None = None) -> dict[st
     return {**os.environ, **mine, **({"FRAMEWORKS_SHIM": shim} if shim else {})}
 
 
-def run(script: str, *arguments: str) -> str:
-    """Run a script of this folder, and return its output. Raises AssertionError with the output if it fails."""
-    command = [PYTHON, HERE / script, *arguments]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (SHIM, ROOT)))}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+def ran(
+    words: Iterable[str | Path], environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run ``words`` in PYTHON to the end. Raises AssertionError with the output if that fails."""
+    command, nothing = [PYTHON, *words], subprocess.DEVNULL
+    done = subprocess.run(
+        command, env=environment, stdin=nothing, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return done
+
+
+def use(folder: Path, script: str, *words: str, shim: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a script of this folder that takes the folder and ``words``."""
+    return ran([HERE / script, folder, *words], environment_of(folder, shim))
+
+
+def counted(script: str, *words: str) -> dict[str, Any]:
+    """Run a script of this folder, and return what it counted."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (SHIM, ROOT)))}
+    lines = ran([HERE / script, *words], environment).stdout.splitlines()
+    (line,) = [line for line in lines if line.startswith("COUNTED ")]
+    counts: dict[str, Any] = json.loads(line.removeprefix("COUNTED "))
+    return counts
 
 
 def make(name: str, folder: Path) -> None:
     """Make the data ``name`` of data.py, in the Python that has the frameworks."""
     folder.mkdir()
-    done = subprocess.run(
-        [PYTHON, HERE / "data.py", name, folder],
-        env=environment_of(folder, ""),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    ran([HERE / "data.py", name, folder], environment_of(folder, ""))
 
 
 def train(
@@ -78,19 +89,27 @@ def train(
 ) -> list[Any]:
     """Run ``words`` in PYTHON. Return the weights, and each rank's optimizer steps by torch's own count."""
     folder.mkdir()
-    watch = [PYTHON, "-m", "ampmon_server.cli", "run"] if watched else []
-    done = subprocess.run(
-        [*watch, PYTHON, *words],
-        env=environment_of(folder, shim, data),
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    watch = ["-m", "ampmon_server.cli", "run", PYTHON] if watched else []
+    ran([*watch, *words], environment_of(folder, shim, data))
     weights = torch.load(folder / "weights.pt", weights_only=True)
     steps = [json.loads(path.read_text()) for path in sorted(folder.glob("steps-*.json"))]
     return [weights, steps]
+
+
+def train_alike(
+    folder: Path, words_of: Callable[[Path], Sequence[str]], *, shim: str, data: Path | None = None
+) -> tuple[list[int], list[Recording]]:
+    """Train with and without ampmon, and check that weights and steps are the same.
+
+    ``words_of`` returns the words for a folder. Returns each rank's optimizer steps, and the recordings.
+    """
+    (weights, steps), (stock, stock_steps) = [
+        train(place, *words_of(place), shim=shim, watched=place.name == "True", data=data)
+        for place in (folder / "True", folder / "False")
+    ]
+    assert_same(weights, stock)
+    assert steps == stock_steps
+    return steps, recordings(folder / "True" / "ampmon")
 
 
 def assert_same(weights: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> None:

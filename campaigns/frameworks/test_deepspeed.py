@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import socket
 from pathlib import Path
 
 import pytest
 
 from campaigns import frameworks
 from recording import recording
+from serving import free_port
 
 
 STEPS = 40
@@ -20,11 +19,8 @@ def test_what_is_recorded_is_what_deepspeed_counted(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch, stage: int
 ) -> None:
     """Each step is recorded with its scale, and as skipped exactly where `engine.skipped_steps` rose."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        monkeypatch.setenv("MASTER_PORT", str(free.getsockname()[1]))
-    printed = frameworks.run("train_deepspeed.py", str(stage), str(STEPS))
-    (line,) = [line for line in printed.splitlines() if line.startswith("COUNTED ")]
-    counted = json.loads(line.removeprefix("COUNTED "))
+    monkeypatch.setenv("MASTER_PORT", str(free_port()))
+    counted = frameworks.counted("train_deepspeed.py", str(stage), str(STEPS))
     recorded = recording(data_directory)
     updates = recorded.of("deepspeed")
     assert [update.scale for update in updates] == counted["scales"]

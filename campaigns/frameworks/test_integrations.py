@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,12 @@ from ampmon_server.analysis.diagnosis.rules import scheduler_ahead
 from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.model.scale_policy import ScalePolicy
 from campaigns import frameworks
-from campaigns.frameworks import HERE, PYTHON, environment_of
+from campaigns.frameworks import HERE
 from recording import Recording, recordings
 
 
 def train(folder: Path, script: str, *words: str, shim: str) -> None:
-    command = [str(PYTHON), str(HERE / script), str(folder), *words]
-    environment = environment_of(folder, shim)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Error" not in done.stderr
+    assert "Error" not in frameworks.use(folder, script, *words, shim=shim).stderr
 
 
 def of(folder: Path) -> list[Recording]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,16 +11,10 @@ from campaigns import frameworks
 from recording import recording
 
 
-def trained(how: str) -> dict[str, Any]:
-    printed = frameworks.run("train_megatron.py", how)
-    counted: dict[str, Any] = json.loads(printed.splitlines()[-1].removeprefix("COUNTED "))
-    return counted
-
-
 def test_what_is_recorded_is_what_megatron_did(data_directory: Path) -> None:
     """Scales, skips, culprits and scaled gradients are recorded by name; weights are bit for bit as without ampmon."""
-    counted = trained("watched")
-    stock = trained("alone")
+    counted = frameworks.counted("train_megatron.py", "watched")
+    stock = frameworks.counted("train_megatron.py", "alone")
     assert {**stock, "metrics": None} == {**counted, "metrics": None}
     recorded = recording(data_directory)
     updates = recorded.of("megatron")

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.frameworks import PYTHON, ROOT, SET, SOURCES, assert_same, make, skips, train
-from recording import recordings
+from campaigns.frameworks import PYTHON, ROOT, SET, SOURCES, make, skips, train_alike
 
 
 @dataclass(frozen=True)
@@ -104,17 +103,14 @@ def test_a_framework_s_own_script_is_recorded_and_ends_in_the_same_weights(
     own = OWN[script]
     data = tmp_path / "data"
     make(own.data, data) if own.data else data.mkdir()
-    ends = []
-    for watched in (True, False):
-        folder = tmp_path / str(watched)
-        ignite = next(SOURCES.glob("pytorch_ignite-*/examples"), None)
-        places = {"folder": folder, "data": data, "bin": PYTHON.parent, "ignite": ignite}
-        words = own.words.format(**places)
-        ends.append(train(folder, *words.split(), shim=own.shim, watched=watched, data=data))
-    (weights, (steps,)), (stock, stock_steps) = ends
-    assert_same(weights, stock)
-    assert [steps] == stock_steps
-    (recorded,) = recordings(tmp_path / "True" / "ampmon")
+    ignite = next(SOURCES.glob("pytorch_ignite-*/examples"), None)
+    places = {"data": data, "bin": PYTHON.parent, "ignite": ignite}
+    (steps,), (recorded,) = train_alike(
+        tmp_path,
+        lambda folder: own.words.format(folder=folder, **places).split(),
+        shim=own.shim,
+        data=data,
+    )
     assert len(recorded.updates) == own.updates
     assert sum(skips(recorded)) == own.updates + own.unscaled - steps < own.updates
     assert any(skips(recorded)) is (script != "accelerate test")

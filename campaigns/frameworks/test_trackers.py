@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from campaigns.frameworks import HERE, PYTHON, SET, environment_of
+from campaigns.frameworks import SET, use
 
 
 def rows(folder: Path, script: str, *words: str, shim: str = "") -> list[dict[str, Any]]:
     """The tracker's rows, which a script prints after its training."""
-    command = [str(PYTHON), str(HERE / script), str(folder), *words]
-    environment = environment_of(folder, shim)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
+    lines = use(folder, script, *words, shim=shim).stdout.splitlines()
+    return [json.loads(line) for line in lines if line.startswith('{"')]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from campaigns import frameworks
-from campaigns.frameworks import HERE, PYTHON, SET, assert_same, skips, train
+from campaigns.frameworks import HERE, PYTHON, SET, assert_same, skips, train, train_alike
 from campaigns.frameworks.trainings import TRAININGS, assert_unchanged
 from recording import recordings
 from serving import free_port
@@ -49,36 +49,22 @@ LAUNCH = [
 
 def test_accelerate_launch_starts_a_script_that_is_watched(tmp_path: Path) -> None:
     """A process started by `accelerate launch` is monitored, and ends in the weights of a run without ampmon."""
-    ends = []
-    for watched in (True, False):
-        folder = tmp_path / str(watched)
-        words = [*LAUNCH, str(HERE / "train_accelerate.py"), str(folder)]
-        ends.append(train(folder, *words, shim="accelerate", watched=watched))
-    (weights, (steps,)), (stock, stock_steps) = ends
-    assert_same(weights, stock)
-    assert [steps] == stock_steps
-    (recorded,) = recordings(tmp_path / "True" / "ampmon")
+    script = str(HERE / "train_accelerate.py")
+    (steps,), (recorded,) = train_alike(
+        tmp_path, lambda folder: [*LAUNCH, script, str(folder)], shim="accelerate"
+    )
     assert len(recorded.updates) == 24
     assert 0 < sum(skips(recorded)) == 24 - steps
 
 
 def test_torchrun_s_ranks_are_one_run(tmp_path: Path) -> None:
     """Two ranks of plain DDP under torchrun, without a shim, are one run, each with all updates and skips."""
-    ends = []
-    for watched in (True, False):
-        folder = tmp_path / str(watched)
-        words = [
-            "-m",
-            "torch.distributed.run",
-            "--nproc-per-node=2",
-            f"--master-port={free_port()}",
-        ]
-        script = [str(HERE / "train_ddp.py"), str(folder)]
-        ends.append(train(folder, *words, *script, shim="", watched=watched))
-    (weights, steps), (stock, stock_steps) = ends
-    assert_same(weights, stock)
-    assert steps == stock_steps
-    recorded = recordings(tmp_path / "True" / "ampmon")
+
+    def launched(folder: Path) -> list[str]:
+        words = ["torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
+        return ["-m", *words, str(HERE / "train_ddp.py"), str(folder)]
+
+    steps, recorded = train_alike(tmp_path, launched, shim="")
     assert len({each.attempt.run_id for each in recorded}) == 1
     assert [0 < sum(skips(each)) == 12 - steps[0] for each in recorded] == [True, True]
 
