@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import processor
 
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-PROC = Path("/proc")
+
 TESTS = Path(__file__).parent
 REFERENCE_S = 1.3
 """Seconds to import torch on the machine that set the budgets. A slower machine gets larger budgets in proportion."""
@@ -52,19 +52,7 @@ BUDGET_S = {
 
 def spent_s() -> float:
     """The processor time of this process and its descendants so far, in seconds; 0 without `/proc`."""
-    parents, ticks = {}, {}
-    for stat in PROC.glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_bytes().rpartition(b")")[2].split()
-        except OSError:  # it has just ended, and its parent gets its time
-            continue
-        pid = int(stat.parent.name)
-        parents[pid] = int(fields[1])
-        ticks[pid] = sum(map(int, fields[11:15]))
-    family = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= more
-    return sum(ticks.get(pid, 0) for pid in family) / TICKS_PER_S
+    return processor.seconds(os.getpid()) or 0.0
 
 
 def _named(item: pytest.Item) -> str:
