@@ -7,9 +7,7 @@ each iteration starts when it is idle. The DTensors are on the CPU, in a group o
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ import torch
 import ampmon
 from benchmarks import host_cost
 from benchmarks.paired import Work
+from benchmarks.processes import apart
 
 
 EMULATED_TENSORS, EMULATED_BAR_US = (6, 148, 686), 40.0
@@ -29,8 +28,7 @@ def measure(directory: Path) -> list[dict[str, Any]]:
     """A row for each kind and number of tensors. Each kind has its own process. Needs `g++` for the device."""
     rows: list[dict[str, Any]] = []
     for work in (_emulated, _dtensors):
-        with ProcessPoolExecutor(1, get_context("spawn")) as process:
-            rows += process.submit(work, directory).result()
+        rows += apart(work, directory)
     return rows
 
 

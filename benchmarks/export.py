@@ -7,8 +7,7 @@ one reads the same rows and writes nothing, which shows the store's share of the
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -18,13 +17,15 @@ from ampmon_server.exchange import formats
 from ampmon_server.exchange.tables import pieces
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
+from benchmarks.delivery.memory import Peak
+from benchmarks.processes import apart
 
 
 BAR_S, BAR_MB = 60, 300
 
 
-def export(directory: Path, run_id: UUID, file: Path | None) -> None:
-    """Write a run's updates to ``file``, or only read them without one. Print seconds, peak MiB of memory, and rows."""
+def export(directory: Path, run_id: UUID, file: Path | None) -> tuple[float, float, int]:
+    """Write a run's updates to ``file``, or only read them without one. Return seconds, peak MB of memory, and rows."""
     store = Store.open(Settings(data_directory=directory, judging=False))
     began, rows = time.perf_counter(), 0
     if file is None:
@@ -33,17 +34,9 @@ def export(directory: Path, run_id: UUID, file: Path | None) -> None:
         with file.open("wb") as output:
             for part in formats.written("parquet", "updates", pieces(store, run_id, "updates")):
                 output.write(part)
-    took = time.perf_counter() - began
-    # Not `ru_maxrss`, which starts at the parent process's value.
-    status = Path("/proc/self/status").read_text()
-    memory = int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
-    print(f"{took:.1f} {memory:.0f} {rows}")
-
-
-def _in_a_process(directory: Path, run_id: UUID, *file: str) -> list[float]:
-    command = [sys.executable, "-m", "benchmarks.export", "--of", str(directory), str(run_id)]
-    done = subprocess.run([*command, *file], check=True, capture_output=True, text=True)
-    return [float(each) for each in done.stdout.split()]
+    took, peak = time.perf_counter() - began, Peak()
+    peak.see(os.getpid())  # not `ru_maxrss`, which starts at the parent process's value
+    return took, peak.rss, rows
 
 
 def measure(directory: Path, updates: int) -> None:
@@ -53,13 +46,11 @@ def measure(directory: Path, updates: int) -> None:
     from benchmarks.store.track import track
 
     (run_id,) = fill(Settings(data_directory=directory), [(track(updates), real(8))])
-    read_s, read_mb, rows = _in_a_process(directory, run_id)
+    read_s, read_mb, rows = apart(export, directory, run_id, None)
     file = directory / "run.parquet"
-    took_s, memory_mb, _ = _in_a_process(directory, run_id, str(file))
+    took_s, memory_mb, _ = apart(export, directory, run_id, file)
     size = file.stat().st_size / 1e6
-    print(
-        f"{rows:,.0f} updates to Parquet: {took_s:.1f} s, {memory_mb:.0f} MB, {size:.0f} MB on disk"
-    )
+    print(f"{rows:,} updates to Parquet: {took_s:.1f} s, {memory_mb:.0f} MB, {size:.0f} MB on disk")
     print(f"of which the store's reading: {read_s:.1f} s, {read_mb:.0f} MB")
     print(f"bars, of ten million: {BAR_S} s, {BAR_MB} MB")
 
@@ -67,12 +58,7 @@ def measure(directory: Path, updates: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the export of a long run to Parquet.")
     parser.add_argument("--updates", type=int, default=10_000_000, help="length (%(default)s)")
-    parser.add_argument("--of", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.of:
-        directory, run_id, *file = arguments.of
-        export(Path(directory), UUID(run_id), Path(file[0]) if file else None)
-        return
     with tempfile.TemporaryDirectory(prefix="ampmon-export-") as folder:
         measure(Path(folder), arguments.updates)
 

@@ -1,16 +1,30 @@
-"""Runs processes of a benchmark. Each prints when it is ready, ends when its input does, and then prints its counts."""
+"""Runs processes of a benchmark: for one function, or until their input ends.
+
+Those of modules print when they are ready, and at the end their counts.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import TypeVar
 
+
+T = TypeVar("T")
 
 END_S = 60.0
 """Seconds within which a process must end. Only a hang takes so long."""
+
+
+def apart(work: Callable[..., T], *arguments: object) -> T:
+    """Call a function in a new process, and return its result."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(work, *arguments).result()
 
 
 @dataclass
