@@ -1,4 +1,4 @@
-"""Names the code that a campaign tests."""
+"""Names the code that is measured or tested, as git knows it. Loads nothing of it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import subprocess
 from pathlib import Path
 
 
-def product_commit() -> str:
-    """The last commit of `ampmon` and `server`, with a plus if they have uncommitted changes. "unknown" without git."""
-    product = ("--", ":/ampmon", ":/server")
+PRODUCT = (":/ampmon", ":/server")
+
+
+def newest(*paths: str, digits: str = "auto") -> str:
+    """The last commit of these paths, with a plus if they have uncommitted changes. "unknown" without git."""
     try:
-        changed = _git("status", "--porcelain", *product)
-        return _git("log", "-1", "--format=%h", *product).strip() + "+" * bool(changed)
+        changed = git("status", "--porcelain", "--", *paths)
+        found = git("-c", f"core.abbrev={digits}", "log", "-1", "--format=%h", "--", *paths)
     except (OSError, subprocess.SubprocessError):
         return "unknown"
+    return found + "+" * bool(changed)
 
 
-def _git(*arguments: str) -> str:
+def git(*arguments: str) -> str:
+    """What git prints, asked in this folder. Raises SubprocessError if it fails."""
     here = Path(__file__).parent
-    command = ["git", *arguments]
-    return subprocess.run(command, cwd=here, check=True, capture_output=True, text=True).stdout
+    return subprocess.check_output(
+        ["git", *arguments], cwd=here, stderr=subprocess.DEVNULL, text=True
+    ).strip()

@@ -141,7 +141,7 @@ def measure(directory: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     from benchmarks.server import serving  # callers of `compare` need no server
 
-    with serving(directory) as (url, _):
+    with serving(directory) as (url, _, _):
         ampmon.init("benchmark", dir=directory, url=url, mode="online")
         for caches, pairs in (("hot", PAIRS_HOT), ("swept", PAIRS_SWEPT)):
             for tensors in TENSORS:

@@ -6,11 +6,14 @@ The extra `bench` installs them. If one is missing, its row in a benchmark says 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
+from typing import TypeVar
 
+
+T = TypeVar("T")
 
 BENCH = ("extra == 'bench'", 'extra == "bench"')
 PEERS = ("mlflow", "mlflow-skinny", "tensorboard", "trackio", "transformers", "wandb")
@@ -41,6 +44,21 @@ def versions() -> dict[str, str]:
 def missing(peer: str) -> str | None:
     """Why a peer is not measured, or None if it is installed."""
     return None if version(peer) else f"not measured: {peer} is not installed"
+
+
+def tried(peer: str | None, work: Callable[[], T]) -> tuple[T | None, str | None]:
+    """The result of a tool's work, and why there is none.
+
+    Another version of a peer may raise anything. Without a ``peer`` the tool is ampmon itself, whose errors are raised.
+    """
+    if peer and (reason := missing(peer)):
+        return None, reason
+    try:
+        return work(), None
+    except Exception as error:
+        if not peer:
+            raise
+        return None, f"not measured: {type(error).__name__}: {error}"
 
 
 @contextmanager

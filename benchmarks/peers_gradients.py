@@ -160,23 +160,15 @@ def compare(
 ) -> list[dict[str, Any]]:
     """A row for each tool on these gradients. If a tool cannot start, its row says why."""
     ways: dict[str, Way] = {}
-    notes: dict[str, str] = {}
+    notes: dict[str, str | None] = {}
     with peers.quiet(directory), ExitStack() as stack:
         ampmon.init(dir=directory / "ampmon", mode="offline")
         stack.callback(ampmon.finish)
         for name, tool in tools.items():
-            if tool.peer and (reason := peers.missing(tool.peer)):
-                notes[name] = reason
-                continue
-            try:
-                way = ways[name] = stack.enter_context(tool.start(gradients, directory))
-                way.watched()
-            except Exception as error:
-                # Another version of a peer may raise anything. The others are still measured.
-                if not tool.peer:
-                    raise
-                ways.pop(name, None)
-                notes[name] = f"not measured: {type(error).__name__}: {error}"
+            start = partial(_started, stack, tool, gradients, directory)
+            way, notes[name] = peers.tried(tool.peer, start)
+            if way is not None:
+                ways[name] = way
         works = {name: way.watched for name, way in ways.items()}
         works |= {_without(name): way.unwatched for name, way in ways.items()}
         turns = {way: tool.turns for name, tool in tools.items() for way in (name, _without(name))}
@@ -189,6 +181,13 @@ def compare(
             for name, tool in tools.items()
         ]
     )
+
+
+def _started(stack: ExitStack, tool: Tool, gradients: Sequence[Tensor], directory: Path) -> Way:
+    """Start a tool until the stack ends, and let it look once."""
+    way = stack.enter_context(tool.start(gradients, directory))
+    way.watched()
+    return way
 
 
 def _without(name: str) -> str:

@@ -11,11 +11,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from functools import partial
 from itertools import count
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,6 +25,7 @@ from benchmarks import peers
 from benchmarks.given import SCALER, iteration
 from benchmarks.host_cost import ELEMENTS, TENSORS, alternate, sweep
 from benchmarks.paired import Work, shown
+from benchmarks.processes import apart
 from benchmarks.report import filled
 from benchmarks.server import serving
 
@@ -59,7 +58,7 @@ def _nothing(_: Path) -> Iterator[Log]:
 
 @contextmanager
 def _ampmon(directory: Path) -> Iterator[Log]:
-    with serving(directory) as (url, _):
+    with serving(directory) as (url, _, _):
         ampmon.init("benchmark", dir=directory, url=url, mode="online")
         yield ampmon.log
         ampmon.finish()
@@ -131,20 +130,11 @@ def compare(directory: Path, names: list[str], effort: Effort) -> list[dict[str,
     rows: list[dict[str, Any]] = []
     with peers.quiet(directory):
         for place, name in enumerate(shown(names, "host time of an update, beside others")):
-            peer = TOOLS[name].peer
-            if peer and (reason := peers.missing(peer)):
-                rows.append({"what": name, "note": reason})
-                continue
             folder = directory / str(place)
             folder.mkdir()
-            with ProcessPoolExecutor(1, get_context("spawn")) as process:
-                result = process.submit(_measure_tool, name, folder, effort)
-                # Another version of a peer may raise anything. The others are still measured.
-                if peer and (error := result.exception()):
-                    note = f"not measured: {type(error).__name__}: {error}"
-                    rows.append({"what": name, "note": note})
-                else:
-                    rows += result.result()
+            work = partial(apart, _measure_tool, name, folder, effort)
+            measured, note = peers.tried(TOOLS[name].peer, work)
+            rows += measured or [{"what": name, "note": note}]
     return filled(rows)
 
 

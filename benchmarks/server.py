@@ -15,21 +15,17 @@ STOP_S = 60.0
 
 
 @contextmanager
-def serving(directory: Path, *arguments: str) -> Iterator[tuple[str, str]]:
-    """Run `ampmon serve` on a data directory and yield its address and token. Stop it and wait on exit."""
-    with started(directory, *arguments) as (url, token, _):
-        yield url, token
-
-
-@contextmanager
-def started(
+def serving(
     directory: Path,
     *arguments: str,
     module: str = "ampmon_server.cli",
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> Iterator[tuple[str, str, int]]:
-    """Like `serving`, but also yield the server's process id. ``module`` runs in place of `ampmon`."""
+    """Run `ampmon serve` on a data directory, and yield its address, token and process id. Stop it and wait on exit.
+
+    ``module`` runs in place of `ampmon`.
+    """
     command = [_python(), "-m", module, "serve", "--port", "0", *arguments]
     process = subprocess.Popen(
         [*command, "--data-dir", str(directory)],

@@ -175,7 +175,7 @@ def in_turns(setting: Setting, directory: Path) -> list[dict[str, Any]]:
     from benchmarks.server import serving  # callers of `compare` need no server
 
     directory.mkdir()
-    with serving(directory) as (url, _):
+    with serving(directory) as (url, _, _):
         ampmon.init("benchmark", setting.title, dir=directory, url=url, mode="online")
         try:
             return compare(setting)

@@ -15,12 +15,12 @@ POLL_S = 0.02
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T], what: str = "") -> T:
+def wait_for(condition: Callable[[], T], what: str = "", within_s: float = DEADLINE_S) -> T:
     """Return the first true value of ``condition``. Raises AssertionError, naming ``what``, at the deadline."""
     began = looked = time.monotonic()
     while not (value := condition()):
         now = time.monotonic()
-        assert now < began + DEADLINE_S, f"waited {DEADLINE_S:.0f} s in vain {what or condition}"
+        assert now < began + within_s, f"waited {within_s:.0f} s in vain {what or condition}"
         time.sleep(max(POLL_S, 3 * (now - looked)))
         looked = time.monotonic()
     return value

@@ -22,7 +22,7 @@ from ampmon.spool.layout import bytes_behind
 from benchmarks.delivery import FULL, Effort
 from benchmarks.delivery.memory import Peak, watched
 from benchmarks.delivery.training import training
-from benchmarks.server import free_port, started
+from benchmarks.server import free_port, serving
 
 
 BARS_MB = {"server": 300.0, "sender": 60.0, "training process above the stock one": 10.0}
@@ -78,7 +78,7 @@ def _deliver(directory: Path, updates: int) -> Delivered:
             waiting = sum(bytes_behind(path, Position(0, 0)) for path in spools(directory))
             began = time.perf_counter()
             with (
-                started(directory, "--port", str(port)) as (_, _, process),
+                serving(directory, "--port", str(port)) as (_, _, process),
                 watched({"server": process}) as more,
             ):
                 _wait(lambda: _stored(directory) >= updates, STORED_WITHIN_S, "stored")

@@ -8,7 +8,6 @@ median over the rounds of the ratio of the added times, with its interval. p99 d
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -22,12 +21,11 @@ from benchmarks import host_cost
 from benchmarks.delivery import FULL, Effort
 from benchmarks.paired import ratio, shown
 from benchmarks.server import free_port, serving
+from tests.waiting import wait_for
 
 
 OFFLINE = "none, offline"
 BARS_US = {"hot": (8.0, 50.0), "swept": (25.0, 60.0)}
-WITHIN_S = 20.0
-
 Times: TypeAlias = dict[str, list[float]]
 Situation: TypeAlias = Callable[[], AbstractContextManager[None]]
 Place: TypeAlias = tuple[str, str, int]
@@ -36,7 +34,7 @@ Place: TypeAlias = tuple[str, str, int]
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     """A row for each situation, caches and number of tensors. Takes some minutes. Fills ``directory``."""
-    with serving(directory / "busy") as (url, _):
+    with serving(directory / "busy") as (url, _, _):
         nobody = f"http://127.0.0.1:{free_port()}"
         situations: dict[str, Situation] = {
             OFFLINE: partial(_offline, directory / "offline"),
@@ -73,7 +71,7 @@ def _offline(directory: Path) -> Iterator[None]:
 def _online(
     directory: Path, url: str, expected: Callable[[DestinationStatus], bool]
 ) -> Iterator[None]:
-    """An online run. Raises RuntimeError if the sender is not as expected before and after."""
+    """An online run. Raises AssertionError if the sender is not as expected before and after."""
     ampmon.init("benchmark", dir=directory, url=url, mode="online")
     _expect(directory, url, expected)
     yield
@@ -90,13 +88,13 @@ def _has_trouble(destination: DestinationStatus) -> bool:
 
 
 def _expect(directory: Path, url: str, expected: Callable[[DestinationStatus], bool]) -> None:
-    until = time.monotonic() + WITHIN_S
-    while time.monotonic() < until:
+    def holds() -> bool:
         said = sender.status(directory)
-        if said and any(each.url == url and expected(each) for each in said.destinations):
-            return
-        time.sleep(0.05)
-    raise RuntimeError(f"the sender is not as it should be: {said}")
+        return said is not None and any(
+            each.url == url and expected(each) for each in said.destinations
+        )
+
+    wait_for(holds, f"a sender of which {expected.__name__} holds")
 
 
 def _rows(rounds: list[dict[Place, Times]]) -> list[dict[str, Any]]:

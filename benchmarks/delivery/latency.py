@@ -24,7 +24,7 @@ from benchmarks import processor
 from benchmarks.delivery import FULL, Effort
 from benchmarks.delivery.training import training
 from benchmarks.paired import shown
-from benchmarks.server import started
+from benchmarks.server import serving
 
 
 BAR_P95_MS = 150.0
@@ -72,7 +72,7 @@ def _latencies(
     Raises TimeoutError if an update is not stored.
     """
     with (
-        started(directory) as (url, token, server),
+        serving(directory) as (url, token, server),
         _page(url, token) if watched else nullcontext(),
         training("model", updates, per_second, monitored=(directory, url)) as process,
         closing(_database(directory)) as database,

@@ -101,7 +101,7 @@ def compare(directory: Path, names: Sequence[str], effort: Effort) -> list[dict[
 @contextmanager
 def _server(directory: Path) -> Iterator[None]:
     """Run a server for ampmon, with its address and token in the environment, and keep peers offline."""
-    with serving(directory / "server") as (url, token), peers.quiet(directory):
+    with serving(directory / "server") as (url, token, _), peers.quiet(directory):
         os.environ.update({tools.URL: url, tools.TOKEN: token})
         yield
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.diagnosis import FULL, Effort
 from benchmarks.paired import shown
-from benchmarks.server import started
+from benchmarks.server import serving
 from benchmarks.store import load
 from benchmarks.store.rates import Crowd
 from benchmarks.store.real import real
@@ -55,7 +55,7 @@ def _took(
 ) -> load.Sent:
     batches = max(effort.updates // crowd.clients // crowd.size, 1)
     works = [load.plain(batches, crowd.size, samples) for _ in range(crowd.clients)]
-    with started(place, *options) as (url, token, process):
+    with serving(place, *options) as (url, token, process):
         return load.send([url], token, works, effort.ingest_s, [process])
 
 

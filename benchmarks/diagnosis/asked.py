@@ -17,7 +17,7 @@ from typing import Any
 from ampmon_server.settings import Settings
 from benchmarks.diagnosis import FULL, Effort
 from benchmarks.processor import seconds
-from benchmarks.server import started
+from benchmarks.server import serving
 from benchmarks.store.filling import fill
 from benchmarks.store.real import real
 from benchmarks.store.timing import Client, in_turns
@@ -33,7 +33,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     settings = Settings(data_directory=directory / "sqlite")
     samples = real(effort.real_samples)
     runs = fill(settings, [(track(size, seed=size), samples) for size in effort.sizes])
-    with started(settings.data_directory, "--no-judging") as (url, token, process):
+    with serving(settings.data_directory, "--no-judging") as (url, token, process):
         client = Client(token)
         asks = {
             size: partial(client.get, f"{url}/api/v1/runs/{run}/diagnosis")

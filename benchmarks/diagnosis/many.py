@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.diagnosis import FULL, Effort
 from benchmarks.paired import shown
-from benchmarks.server import started
+from benchmarks.server import serving
 from benchmarks.store.timing import Client
 from benchmarks.team.crowd import sending
 
@@ -26,7 +26,7 @@ BAR_S = 30.0
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     """One row. Takes ``effort.active_s`` seconds. Fills ``directory``."""
     late: list[float] = []
-    with started(directory) as (url, token, _):
+    with serving(directory) as (url, token, _):
         client = Client(token)
         with sending(url, token, effort.active, effort.active_s, EVERY_S, UPDATES) as crowd:
             for _ in shown(range(round(effort.active_s)), "sent"):

@@ -22,7 +22,8 @@ from pathlib import Path
 from shutil import which
 from typing import Any, NamedTuple, TypeAlias
 
-from benchmarks.gpu.result import Result, claim, commit, last_line
+from benchmarks import commits
+from benchmarks.gpu.result import Result, claim, last_line
 from benchmarks.gpu.stage_results import FAILED, NOT_RUN, PASSED, read_results
 from benchmarks.gpu.stages import FACTS, STAGES, TOTAL_S
 from benchmarks.gpu.suites import search_path
@@ -31,6 +32,7 @@ from benchmarks.report import table
 
 STATES = (PASSED, FAILED, NOT_RUN)
 ROOT = Path(__file__).parents[2]
+CODE = (":/", ":/!benchmarks/results")
 NEEDED = {
     **{name: name for name in ("torch", "numpy", "msgspec", "urllib3")},
     **{name: name for name in ("rich", "pytest", "hypothesis")},
@@ -112,7 +114,7 @@ class Run:
         self._folder = folder
         self._until = time.monotonic() + arguments.seconds
         self._lock = threading.Lock()
-        self.result = Result(arguments.commit or commit(ROOT))
+        self.result = Result(arguments.commit or commits.newest(*CODE, digits="12"))
         self.on_gpu = False
         self.chosen: list[str] = arguments.stages or [name for name in STAGES if name != FACTS]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -25,22 +24,7 @@ from benchmarks.report import Benchmark
 BENCHMARKS = Path(__file__).parents[1]
 SUFFIX = "-gpu"
 SAME = ("commit", "gpu", "driver", "torch", "triton")
-CHANGED = ("status", "--porcelain", "-uno", "--", ".", ":!benchmarks/results")
 WHY_MAX, FAILURES_MAX = 600, 40
-
-
-def commit(root: Path) -> str:
-    """The checked-out commit, with a + if files differ from it, or "unknown" if git fails."""
-    try:
-        found = [
-            subprocess.run(
-                ["git", "-C", str(root), *words], check=True, capture_output=True, text=True
-            ).stdout.strip()
-            for words in (("rev-parse", "--short=12", "HEAD"), CHANGED)
-        ]
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return found[0] + ("+" if found[1] else "")
 
 
 class Result:

@@ -17,6 +17,7 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -91,23 +92,10 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
         for tool, (peer, ask) in TOOLS.items():
             work = directory / tool
             work.mkdir()
-            note = peers.missing(peer) if peer else None
-            arrivals, note = (None, note) if note else _asked(ask, work, effort, peer)
+            arrivals, note = peers.tried(peer, partial(ask, work, effort))
             rows.append(_row(tool, arrivals, note, effort))
     own = rows[0]["p50_ms"]
     return [{**row, "p50_to_ampmon": _ratio(row["p50_ms"], own)} for row in filled(rows)]
-
-
-def _asked(
-    ask: Callable[[Path, Effort], Arrivals], work: Path, effort: Effort, peer: str | None
-) -> tuple[Arrivals | None, str | None]:
-    """What a tool showed, or why a peer is not measured. Errors of ampmon are raised."""
-    try:
-        return ask(work, effort), None
-    except Exception as error:
-        if peer is None:
-            raise
-        return None, f"not measured: {type(error).__name__}: {error}"
 
 
 def latencies(arrivals: Arrivals, warm_up: int) -> list[float]:
@@ -148,7 +136,7 @@ def _ratio(value: float | None, own: float | None) -> float | None:
 
 def _ampmon(work: Path, effort: Effort) -> Arrivals:
     updates = effort.warm_up + effort.updates
-    with serving(work) as (url, token), reading(url, token) as page:
+    with serving(work) as (url, token, _), reading(url, token) as page:
         page.goto(url)
         with training("model", updates, effort.per_second, monitored=(work, url)) as process:
             client = Client(token)

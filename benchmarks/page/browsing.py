@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import urllib3
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
+
+from tests.browser import chromium
 
 
-NAMES = (
-    *("chromium", "chromium-browser", "chromium-headless-shell"),
-    *("google-chrome", "google-chrome-stable"),
-)
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 WINDOW = (1440, 1000)
 ROUNDS = 50
 """Readings of the page's clock. The fastest one counts."""
@@ -25,18 +21,13 @@ ROUNDS = 50
 @contextmanager
 def reading(url: str, token: str | None = None, *, height: int = WINDOW[1]) -> Iterator[Page]:
     """Open a browser window with nothing cached. With a ``token``, sign in to the server at ``url``."""
-    program = next(filter(None, map(shutil.which, NAMES)), None)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=[*FLAGS])
+    with chromium() as browser:
         page = browser.new_page(viewport={"width": WINDOW[0], "height": height})
         if token:
             headers = {"Authorization": f"Bearer {token}"}
             made = urllib3.request("POST", f"{url}/api/v1/login-links", headers=headers)
             page.context.request.get(made.json()["url"], max_redirects=0)
-        try:
-            yield page
-        finally:
-            browser.close()
+        yield page
 
 
 def clock(page: Page) -> Callable[[float], float]:

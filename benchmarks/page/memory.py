@@ -30,7 +30,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     seconds = 60 * effort.minutes
     updates = round(seconds * effort.per_second)
     with (
-        serving(directory) as (url, token),
+        serving(directory) as (url, token, _),
         reading(url, token) as page,
         training("model", updates, effort.per_second, monitored=(directory, url)) as process,
     ):

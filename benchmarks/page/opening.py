@@ -91,7 +91,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     """A row for each figure. Takes some minutes, most of them to fill ``directory``."""
     settings = Settings(data_directory=directory / "sqlite")
     (run,) = fill(settings, [(track(effort.size, seed=effort.size), real(effort.real_samples))])
-    with serving(settings.data_directory, "--no-judging") as (url, token):
+    with serving(settings.data_directory, "--no-judging") as (url, token, _):
         address = f"{url}/#/runs/{run}"
         opened = [_opened(url, token, address) for _ in shown(range(effort.rounds), "openings")]
         zooms, frames = _zoomed(url, token, address, effort.zooms)

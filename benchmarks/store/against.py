@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.paired import NO_RATIO, ratio, shown
-from benchmarks.server import started
+from benchmarks.server import serving
 from benchmarks.store import FULL, Effort, load
 from benchmarks.store.rates import Crowd
 from benchmarks.store.real import real
@@ -82,7 +82,7 @@ def _turns(
 def _turn(place: Path, tree: Path, works: list[load.Work]) -> load.Sent:
     # Python looks for ampmon in the working directory first, then in PYTHONPATH, then in the peers' environment.
     env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tree), str(tree / "server")))}
-    with started(place, env=env, cwd=tree) as (url, token, pid):
+    with serving(place, env=env, cwd=tree) as (url, token, pid):
         return load.send([url], token, works, 60.0, [pid])
 
 

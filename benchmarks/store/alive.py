@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.delivery.memory import held_now, watched
-from benchmarks.server import started
+from benchmarks.server import serving
 from benchmarks.store import FULL, Effort, load
 from benchmarks.store.real import real
 
@@ -24,7 +24,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     """One row. Takes two minutes. Fills ``directory``."""
     samples = real(effort.real_samples)
     works = [load.sampled(BATCHES, SIZE, samples, EVERY) for _ in range(effort.alive)]
-    with started(directory) as (url, token, server):
+    with serving(directory) as (url, token, server):
         at_rest = held_now(server)
         with watched({"server": server}) as peaks:
             sent = load.send([url], token, works, LIMIT_S)

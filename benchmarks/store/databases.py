@@ -42,7 +42,7 @@ def beside_postgresql(
         return [*rows, *measure(Settings(data_directory=place, database_url=url))]
 
 
-def served(settings: Settings) -> AbstractContextManager[tuple[str, str]]:
-    """Run a server on a database, and yield its address and token."""
+def served(settings: Settings) -> AbstractContextManager[tuple[str, str, int]]:
+    """Run a server on a database. Yields what `serving` does."""
     elsewhere = ["--database-url", settings.database_url] if settings.database_url else []
     return serving(settings.data_directory, *elsewhere)

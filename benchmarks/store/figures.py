@@ -61,7 +61,7 @@ def _on_engine(
     engine: str, settings: Settings, runs: Sequence[UUID], effort: Effort, parameter: str
 ) -> list[dict[str, Any]]:
     of = dict(zip(effort.sizes, runs, strict=True))
-    with served(settings) as (url, token):
+    with served(settings) as (url, token, _):
         client, path = Client(token), f"{url}/api/v1/runs"
         asks: dict[Question, Callable[[], object]] = {
             question: partial(_ask, client, f"{path}/{of[question.updates]}", parameter, question)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from benchmarks.delivery.memory import held_now
 from benchmarks.paired import ratio, shown
 from benchmarks.processes import Worker, working
-from benchmarks.server import started
+from benchmarks.server import serving
 from benchmarks.store import FULL, Effort, load
 from benchmarks.store.real import real
 
@@ -27,7 +27,7 @@ LOSS_BAR_PERCENT, MEMORY_BAR_MB = 10.0, 300.0
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     """One row. Takes a minute. Fills ``directory``."""
     alone, beside, advances, memory = [], [], 0, 0.0
-    with started(directory) as (url, token, process):
+    with serving(directory) as (url, token, process):
         for _ in shown(range(effort.listening_rounds), "listeners"):
             alone.append(_sent(url, token, effort))
             with listening(url, token, effort.listeners) as listeners:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import peers
 from benchmarks.paired import shown
 from benchmarks.report import filled
-from benchmarks.server import started
+from benchmarks.server import serving
 from benchmarks.store import FULL, Effort, databases, load, peer_ingest
 from benchmarks.store.real import real
 from tests.postgres import Postgres
@@ -87,7 +88,7 @@ def _each(crowds: Sequence[Crowd], effort: Effort) -> Iterator[tuple[int, tuple[
 
 
 def _on_sqlite(place: Path, crowd: Crowd, effort: Effort) -> dict[str, Any]:
-    with started(place) as (url, token, process):
+    with serving(place) as (url, token, process):
         sent = _sent([url], token, [process], crowd, effort)
         return _row("ampmon", "SQLite", 1, crowd, sent, crowd.bar)
 
@@ -99,7 +100,7 @@ def _on_postgresql(
     where, urls, processes = database.new_database(), [], [database.process]
     with ExitStack() as stack:
         for _ in range(servers):
-            url, token, process = stack.enter_context(started(place, "--database-url", where))
+            url, token, process = stack.enter_context(serving(place, "--database-url", where))
             urls.append(url)
             processes.append(process)
         sent = _sent(urls, token, processes, crowd, effort)
@@ -145,13 +146,9 @@ def _row(
 
 def _beside(work: Path, tool: str, peer: peer_ingest.Peer, effort: Effort) -> list[dict[str, Any]]:
     work.mkdir()
-    note = peers.missing(peer.package)
-    sent: list[load.Sent] = []
-    if note is None:
-        try:
-            sent += peer_ingest.send(peer, work, BESIDE, effort.ingest_s)
-        except Exception as error:
-            note = f"not measured: {type(error).__name__}: {error}"
+    sent: list[load.Sent] = []  # keeps those before an error
+    send = partial(peer_ingest.send, peer, work, BESIDE, effort.ingest_s)
+    _, note = peers.tried(peer.package, lambda: sent.extend(send()))
     rows = [
         _row(tool, "SQLite", 1, Crowd(clients, peer_ingest.SIZE), each)
         for clients, each in zip(BESIDE, sent, strict=False)

@@ -42,7 +42,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
 
 def _on_engine(name: str, settings: Settings, effort: Effort) -> list[dict[str, Any]]:
     _fill(settings, effort)
-    with served(settings) as (url, token):
+    with served(settings) as (url, token, _):
         client = Client(token)
         pages = f"{url}/api/v1/runs?limit={PAGE}"
         cursors = _cursors(client, pages)

@@ -30,10 +30,13 @@ from benchmarks.store.filling import fill
 from benchmarks.store.real import real
 from benchmarks.store.timing import Client
 from benchmarks.store.track import SPIKE, Track, spikes, track
+from tests.waiting import wait_for
 
 
 SPIKES = 20
 AGAIN = 5
+READ_S = 120.0
+"""The most seconds in which TensorBoard reads a million events."""
 MLFLOW_POINTS = 320
 """The number of points that MLflow's page requests."""
 
@@ -72,14 +75,9 @@ def shown(points: Points, at: Mapping[int, float]) -> int:
 
 
 def _row(tool: str, peer: str | None, ask: Callable[[], Answer], series: Track) -> dict[str, Any]:
-    if peer and (note := peers.missing(peer)):
+    answer, note = peers.tried(peer, ask)
+    if answer is None:
         return {"what": tool, "note": note}
-    try:
-        answer = ask()
-    except Exception as error:
-        if peer is None:
-            raise
-        return {"what": tool, "note": f"not measured: {type(error).__name__}: {error}"}
     at = {int(step): SPIKE for step in np.flatnonzero(series.scale == SPIKE)}
     return {
         "what": tool,
@@ -103,7 +101,7 @@ def _timed(ask: Callable[[], bytes], read: Callable[[bytes], Points]) -> Answer:
 
 def _ampmon(work: Path, series: Track, effort: Effort) -> Answer:
     (run,) = fill(Settings(data_directory=work), [(series, real(effort.real_samples))])
-    with serving(work) as (url, token):
+    with serving(work) as (url, token, _):
         client = Client(token)
         path = f"{url}/api/v1/runs/{run}/figures/scale?width=1000"
         return _timed(lambda: client.get(path), _line)
@@ -125,7 +123,8 @@ def _tensorboard(work: Path, series: Track, _: Effort) -> Answer:
     peer_data.to_tensorboard(work / "run", series)
     with peer_servers.tensorboard(work) as url:
         client = Client()
-        _until(lambda: "run" in json.loads(client.get(f"{url}/data/plugin/scalars/tags")))
+        tags = f"{url}/data/plugin/scalars/tags"
+        wait_for(lambda: "run" in json.loads(client.get(tags)), "the run", READ_S)
         query = urlencode({"run": "run", "tag": peer_data.METRIC, "format": "json"})
         return _timed(
             lambda: client.get(f"{url}/data/plugin/scalars/scalars?{query}"),
@@ -162,14 +161,6 @@ def _trackio(work: Path, series: Track, _: Effort) -> Answer:
                 for log in json.loads(body)["data"][0]["logs"]
             ],
         )
-
-
-def _until(holds: Callable[[], bool], within_s: float = 120.0) -> None:
-    until = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > until:
-            raise TimeoutError(f"not so after {within_s} s")
-        time.sleep(0.2)
 
 
 TOOLS: dict[str, tuple[str | None, Ask]] = {

@@ -24,7 +24,7 @@ from ampmon_server.http.app import create_app
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from benchmarks.paired import ratio, take_turns
-from benchmarks.server import started
+from benchmarks.server import serving
 from benchmarks.store import load
 from benchmarks.team import FULL, Effort, open_door, tokens
 
@@ -48,8 +48,8 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     """A row for each size of batches and kind of token. Takes two minutes. Fills ``directory``."""
     checks = asyncio.run(_checks(directory / "alone", effort.checks))
     with (
-        started(directory / "guarded", "--no-judging") as (guarded, token, _),
-        started(directory / "open", "--no-judging", module=open_door.__name__) as (wide, own, _),
+        serving(directory / "guarded", "--no-judging") as (guarded, token, _),
+        serving(directory / "open", "--no-judging", module=open_door.__name__) as (wide, own, _),
     ):
         doors = {
             OWN: Door(guarded, token),

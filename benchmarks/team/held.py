@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.delivery.memory import Held, held_now
 from benchmarks.paired import shown
-from benchmarks.server import started
+from benchmarks.server import serving
 from benchmarks.store.listeners import Heard, heard, listening
 from benchmarks.team import FULL, Effort
 from benchmarks.team.crowd import sending
@@ -30,7 +30,7 @@ BAR_MB, BAR_GROWTH = 300.0, 0.05
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     """One row. Takes ``effort.held_s`` seconds. Fills ``directory``."""
-    with started(directory) as (url, token, server):
+    with serving(directory) as (url, token, server):
         at_rest = held_now(server)
         with (
             listening(url, token, effort.streams) as listeners,

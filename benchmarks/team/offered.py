@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.paired import shown
-from benchmarks.server import started
+from benchmarks.server import serving
 from benchmarks.store.listeners import heard, listening
 from benchmarks.store.timing import Client
 from benchmarks.team import FULL, Effort
@@ -28,7 +28,7 @@ BAR_PER_S, BAR_P99_MS = 250, 1000
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     """One row. Takes ``effort.offered_s`` seconds. Fills ``directory``."""
-    with started(directory) as (url, token, _):
+    with serving(directory) as (url, token, _):
         with (
             listening(url, token, effort.pages) as listeners,
             sending(url, token, effort.offering, effort.offered_s, EVERY_S, UPDATES) as crowd,

@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.paired import Ratio, ratio, shown
 from benchmarks.processes import working
-from benchmarks.server import started
+from benchmarks.server import serving
 from benchmarks.store import load
 from benchmarks.team import FULL, Effort, tokens
 from benchmarks.team.flooding import NEW
@@ -37,7 +37,7 @@ _UPDATES_PER_S = 60_000
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     """A row for each kind of token. Takes some minutes. Fills ``directory``."""
     with (
-        started(directory) as (url, token, _),
+        serving(directory) as (url, token, _),
         working("benchmarks.team.elsewhere") as elsewhere,
     ):
         revoked = tokens.make(url, token, "gone")

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks import commits
 from campaigns.clinic import drawn, pictures, report
 from campaigns.clinic.patients import PATIENTS
 from campaigns.clinic.session import Session
 
 
 RULES = (
-    "server/ampmon_server/analysis/diagnosis",
-    "server/ampmon_server/model/thresholds.py",
-    "ampmon/lints",
+    ":/server/ampmon_server/analysis/diagnosis",
+    ":/server/ampmon_server/model/thresholds.py",
+    ":/ampmon/lints",
 )
 """Where the rules are: the commit that last changed them is the seed of the random patients."""
 
@@ -37,7 +37,7 @@ def main() -> int:
     """Return the exit code: 0 if all fixed patients are right and cured, and the random ones meet the bars."""
     arguments = _arguments()
     session = Session(arguments.folder / _source(), at_once=arguments.at_once, show=_show)
-    seed = arguments.seed or _git("log", "-1", "--format=%H", "--", *RULES)
+    seed = arguments.seed or commits.git("log", "-1", "--format=%H", "--", *RULES)
     chosen = [
         patient
         for patient in PATIENTS
@@ -70,11 +70,6 @@ def _source() -> str:
     for path in [*trains, *sorted(here.parents[1].glob("ampmon/**/*.py"))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
-
-
-def _git(*arguments: str) -> str:
-    root = Path(__file__).parents[2]
-    return subprocess.check_output(["git", *arguments], cwd=root, text=True).strip()
 
 
 def _show(words: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -17,6 +16,7 @@ from campaigns.clinic.patient import Patient
 from campaigns.clinic.verdict import SEEDS, Cure, Verdict, verdict
 from campaigns.clinic.ward import Ward, Way
 from threaded_server import ThreadedServer
+from waiting import wait_for
 
 
 if TYPE_CHECKING:
@@ -151,7 +151,9 @@ class Session:
     def _judge(self, patient: Patient, server: ThreadedServer) -> Verdict:
         run_id = self._trained[patient.training].run_id
         if patient.ends == "hung":
-            self._wait_until_silent(run_id, server)
+            self._show("waiting until the one that hangs counts as silent")
+            status = f"/runs/{run_id}"
+            wait_for(lambda: server.get(status)["status"] == "silent", "silence", SILENT_WITHIN_S)
         return verdict(patient, run_id, server.get(f"/runs/{run_id}/diagnosis"))
 
     def _cures(self, orders: Sequence[_Order], server: ThreadedServer) -> list[Cure]:
@@ -186,11 +188,3 @@ class Session:
             loss=trained.loss,
             twin=self._trained[twin.training].loss if twin else None,
         )
-
-    def _wait_until_silent(self, run_id: str, server: ThreadedServer) -> None:
-        end = time.monotonic() + SILENT_WITHIN_S
-        while server.get(f"/runs/{run_id}")["status"] != "silent":
-            if time.monotonic() > end:
-                raise RuntimeError(f"{run_id} is not silent after {SILENT_WITHIN_S:.0f} s")
-            self._show("waiting until the one that hangs counts as silent")
-            time.sleep(2.0)

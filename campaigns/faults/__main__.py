@@ -10,12 +10,12 @@ import sys
 import time
 from pathlib import Path
 
-from campaigns.commit import product_commit
+from benchmarks import commits
 from campaigns.faults import seams
 
 
 MOST = 1
-STATE = Path(f"build/faults-{product_commit()}.jsonl")
+STATE = Path(f"build/faults-{commits.newest(*commits.PRODUCT)}.jsonl")
 """The finished cells. Those of another commit do not count."""
 
 

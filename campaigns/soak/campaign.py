@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 import postgres
-from campaigns.commit import product_commit
+from benchmarks import commits
 from campaigns.soak.round import Plan, Round, Stopped
 from campaigns.soak.tally import Tally, summed
 
@@ -57,7 +57,7 @@ class Campaign:
         self.done = self._read()
         self._under_way: dict[int, Tally] = {}
         self._plan = Plan(kills=min(KILLS_A_ROUND, settings.target))
-        self._commit = product_commit()
+        self._commit = commits.newest(*commits.PRODUCT)
         self._next = max((each.number for each in self.done), default=-1) + 1
 
     def _read(self) -> list[Done]:

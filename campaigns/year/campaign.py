@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.delivery.memory import Peak
-from benchmarks.server import started
+from benchmarks.server import serving
 from benchmarks.store.samples import Real
 from benchmarks.store.timing import Client
 from benchmarks.team import tokens
@@ -86,7 +86,7 @@ class Campaign:
         clock = Clock(self._clock)
         clock.set(self.state.until)
         os.environ[service.CLOCK] = str(self._clock)
-        with started(self._data, module=service.__name__) as (url, token, process):
+        with serving(self._data, module=service.__name__) as (url, token, process):
             client = Client(token)
             self._hire(url, token)
             with sending(url, self.state.people, dict(enumerate(self.runs)), real) as senders:
