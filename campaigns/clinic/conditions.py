@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 from campaigns.clinic import healthy, parallel, sick_code, sick_numbers, sick_runs
-from campaigns.clinic.adversarial import Adversarial, SickCritic, SickGenerator
-from campaigns.clinic.patient import Ends, Spoil
-from campaigns.clinic.training import Training
+from campaigns.clinic.adversarial import SickCritic, SickGenerator
+from campaigns.clinic.patient import Patient
+from campaigns.clinic.patients import NAMED
 
 
-Draw = Callable[[Random], dict[str, Any]]
+Draw: TypeAlias = Callable[[Random], dict[str, Any]]
+Condition: TypeAlias = tuple[Patient, Draw]
+"""A patient, and what draws the fields of its plan to override, such as the strength."""
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """The fields of a random `Patient`. ``draw`` returns the fields of its plan to override, such as the strength."""
-
-    rules: tuple[str, ...] = ()
-    attempts: tuple[type[Training], ...] = (Training,)
-    draw: Draw = lambda _: {}
-    layer: str | None = None
-    ranks: int = 1
-    ends: Ends = "finished"
-    spoil: Spoil | None = None
-    incurable: bool = False
+def _as(name: str, draw: Draw = lambda _: {}, **changed: Any) -> Condition:
+    """The condition of a fixed patient. ``changed`` are its other fields that differ."""
+    return replace(NAMED[name], **changed), draw
 
 
 def _power(chance: Random, low: float, high: float) -> float:
@@ -70,21 +63,21 @@ def _set_low(chance: Random) -> dict[str, Any]:
 
 
 HEALTHY: Sequence[Condition] = (
-    Condition(),
-    Condition(),
-    Condition(draw=_passes),
-    Condition(draw=lambda _: {"dtype": "bfloat16", "enabled": False, "clip": None}),
-    Condition(attempts=(healthy.ClippedByValue,)),
-    Condition(attempts=(healthy.Evaluating,)),
-    Condition(attempts=(healthy.InFp8,)),
-    Condition(attempts=(sick_code.Scheduled,)),
-    Condition(attempts=(Adversarial,), draw=_rate),
-    Condition(attempts=(sick_runs.Saving, sick_runs.Resumed), draw=_short),
-    Condition(attempts=(parallel.Parallel,), draw=_short, ranks=2),
-    Condition(attempts=(parallel.Distributed,), draw=_short, ranks=2),
-    Condition(attempts=(healthy.NormInFp32,)),  # in fp16 it overflows backward in usual batches too
-    Condition(attempts=(sick_numbers.ForwardSoftmax,)),
-    Condition(attempts=(sick_numbers.ForwardAttention,)),
+    _as("typical"),
+    _as("typical"),
+    _as("typical", _passes),
+    _as("bf16", lambda _: {"dtype": "bfloat16", "enabled": False, "clip": None}),
+    _as("clipped by value"),
+    _as("evaluated"),
+    _as("typical", attempts=(healthy.InFp8,)),
+    _as("scheduler gated"),
+    _as("two optimizers", _rate),
+    _as("resumed", _short),
+    _as("two ranks", _short),
+    _as("two ranks", _short, attempts=(parallel.Distributed,)),
+    _as("norm in fp32"),  # in fp16 it overflows backward in usual batches too
+    _as("typical", attempts=(sick_numbers.ForwardSoftmax,)),
+    _as("typical", attempts=(sick_numbers.ForwardAttention,)),
 )
 """Includes layers that are faulty only at a ``strength`` other than 1."""
 
@@ -92,9 +85,8 @@ _LOUD = {"clip": None, "accumulate": 1, "updates": 160}
 """No clipping or accumulation, which could hide the fault."""
 
 SICK: Sequence[Condition] = (
-    Condition(
-        ("forward_overflow",),
-        (Training,),
+    _as(
+        "learning rate too large",
         lambda c: {
             "model": "mlp",
             "optimizer": "sgd",
@@ -103,111 +95,83 @@ SICK: Sequence[Condition] = (
             "clip": None,
             "updates": 100,
         },
-        incurable=True,
     ),
-    Condition(
-        ("backward_overflow",),
-        (sick_numbers.BackwardGain,),
+    _as(
+        "overflow in backward only",
         lambda c: {**_LOUD, "strength": _power(c, 12, 30), "activations": 1, "updates": 100},
-        layer="mine",
-        incurable=True,
     ),
-    Condition(
-        ("forward_overflow",),
-        (sick_numbers.ForwardPower,),
+    _as(
+        "overflow in forward",
         lambda c: {
             **_LOUD,
             "strength": _power(c, 1.8, 3),
             "activations": 1,
             "updates": 100,
-            "init_scale": 2.0
-            ** 8,  # at a larger scale, such batches also overflow backward, in another layer
+            # At a larger scale, such batches also overflow backward, in another layer.
+            "init_scale": 2.0**8,
         },
-        layer="power",
     ),
-    Condition(
-        ("forward_overflow",),
-        (sick_numbers.ForwardNorm,),
-        lambda c: {**_LOUD, "strength": _power(c, 3.4, 4)},
-        layer="norm",
-    ),
-    Condition(
-        ("forward_overflow",),
-        (sick_numbers.ForwardSoftmax,),
+    _as("overflow in a norm", lambda c: {**_LOUD, "strength": _power(c, 3.4, 4)}),
+    _as(
+        "overflow in a norm",
         lambda c: {**_LOUD, "strength": c.uniform(8, 15)},
+        attempts=(sick_numbers.ForwardSoftmax,),
         layer="softmax",
     ),
-    Condition(
-        ("forward_overflow",),
-        (sick_numbers.ForwardAttention,),
+    _as(
+        "overflow in a norm",
         lambda c: {**_LOUD, "strength": _power(c, 3, 3.5)},
+        attempts=(sick_numbers.ForwardAttention,),
         layer="attention",
     ),
-    Condition(
-        ("forward_overflow",),
-        (SickCritic,),
+    _as(
+        "overflow in a norm",
         lambda c: {**_LOUD, **_rate(c), "strength": _power(c, 3.4, 4)},
+        attempts=(SickCritic,),
         layer="critic.middle",
     ),
-    Condition(
-        ("forward_overflow",),
-        (parallel.NormOnRanks,),
+    _as(
+        "overflow in a norm",
         lambda c: {**_LOUD, **_short(c), "strength": _power(c, 3.4, 4)},
-        layer="norm",
+        attempts=(parallel.NormOnRanks,),
         ranks=2,
     ),
-    Condition(
-        ("backward_overflow",),
-        (SickGenerator,),
+    _as(
+        "overflow in backward only",
         lambda c: {**_LOUD, **_rate(c), "strength": _power(c, 12, 30), "activations": 1},
+        attempts=(SickGenerator,),
         layer="generator.middle",
-        incurable=True,
     ),
-    Condition(
-        ("backward_overflow",),
-        (sick_numbers.Tempered,),
+    _as(
+        "overflow within a backward pass",
         lambda c: {**_LOUD, "strength": _power(c, 12, 15), "activations": 1},
-        layer="mine",
     ),
-    Condition(
-        ("culprit_layer",),
-        (sick_numbers.WideFeature,),
+    _as(
+        "culprit layer",
         lambda c: {
             **_LOUD,
             **_adam(c),
             "strength": _power(c, 3.7, 4.3),
             "updates": 400,
         },
-        layer="head.weight",
     ),
-    Condition(
-        ("nan_not_overflow",),
-        (sick_numbers.NaNData,),
-        lambda c: {"model": "mlp", "strength": c.choice((5, 10, 20, 40, 10**6))},
-        incurable=True,
+    _as(
+        "NaN in one batch", lambda c: {"model": "mlp", "strength": c.choice((5, 10, 20, 40, 10**6))}
     ),
-    Condition(
-        ("nan_not_overflow",),
-        (sick_numbers.NaNForever,),
-        lambda _: {"model": "mlp tanh"},
-        incurable=True,
-    ),
-    Condition(
-        ("nan_not_overflow",),
-        (parallel.NaNOnOneRank,),
+    _as("NaN in every batch", lambda _: {"model": "mlp tanh"}),
+    _as(
+        "NaN in every tenth batch",
         lambda c: {**_short(c), "model": "mlp", "strength": c.choice((5, 10, 20))},
+        attempts=(parallel.NaNOnOneRank,),
         ranks=2,
-        incurable=True,
     ),
-    Condition(
-        ("nan_not_overflow",),
-        (sick_runs.Saving, sick_runs.ResumedOnNaN),
+    _as(
+        "NaN in every tenth batch",
         lambda c: {**_short(c), "model": "mlp", "strength": c.choice((5, 10, 20))},
-        incurable=True,
+        attempts=(sick_runs.Saving, sick_runs.ResumedOnNaN),
     ),
-    Condition(
-        ("slow_growth",),
-        (Training,),
+    _as(
+        "growth too slow",
         lambda c: {
             "model": c.choice(("mlp", "mlp tanh", "mlp gelu")),
             "init_scale": _two(c, -4, 1),
@@ -216,19 +180,10 @@ SICK: Sequence[Condition] = (
             "every": 10,
         },
     ),
-    Condition(
-        ("subnormal", "flushed"),
-        (sick_numbers.ManualScale,),
-        lambda c: {**_set_low(c), "every": 10},
-    ),
-    Condition(
-        ("subnormal", "flushed"),
-        (sick_numbers.ManualScale,),
-        lambda c: {**_passes(c), **_set_low(c)},
-    ),
-    Condition(
-        ("subnormal", "subnormal_parameter"),
-        (sick_numbers.EndlessGain,),
+    _as("static scale too low", lambda c: {**_set_low(c), "every": 10}),
+    _as("static scale too low", lambda c: {**_passes(c), **_set_low(c)}),
+    _as(
+        "range too wide",
         lambda c: {
             **_LOUD,
             **_adam(c),
@@ -238,35 +193,28 @@ SICK: Sequence[Condition] = (
             "updates": 300,
         },
     ),
-    Condition(
-        ("scale_floor",),
-        (sick_numbers.ManualScale,),
-        lambda c: {"strength": _two(c, 28, 36), "init_scale": 2.0**28},
-    ),
-    Condition(
-        ("sawtooth",),
-        (Training,),
+    _as("static scale too high", lambda c: {"strength": _two(c, 28, 36), "init_scale": 2.0**28}),
+    _as(
+        "growth too eager",
         lambda c: {**_LOUD, "growth_interval": c.randint(2, 6), "init_scale": 2.0**16},
     ),
-    Condition(
-        ("sawtooth",),
-        (parallel.Distributed,),
+    _as(
+        "growth too eager",
         lambda c: {
             **_LOUD,
             **_short(c),
             "growth_interval": c.randint(2, 6),
             "init_scale": 2.0**16,
         },
+        attempts=(parallel.Distributed,),
         ranks=2,
     ),
-    Condition(
-        ("low_scale",),
-        (Training,),
+    _as(
+        "scale below 1",
         lambda c: {"loss": _power(c, 8, 11), "updates": 240, "model": "mlp", "clip": 1.0},
     ),
-    Condition(
-        ("skip_rate",),
-        (sick_numbers.Spikes,),
+    _as(
+        "heavy batches",
         lambda c: {
             **_LOUD,
             "model": "mlp",
@@ -275,9 +223,8 @@ SICK: Sequence[Condition] = (
             "updates": 400,
         },
     ),
-    Condition(
-        ("skip_rate",),
-        (sick_numbers.Outliers,),
+    _as(
+        "outlier batches",
         lambda c: {
             **_LOUD,
             "model": c.choice(("mlp tanh", "mlp", "mlp gelu")),
@@ -286,14 +233,12 @@ SICK: Sequence[Condition] = (
             "updates": 500,
         },
     ),
-    Condition(
-        ("consecutive_skips",),
-        (sick_numbers.Burst,),
+    _as(
+        "a burst of heavy batches",
         lambda c: {**_LOUD, "model": "mlp", "strength": c.randint(10, 20), "activations": None},
     ),
-    Condition(
-        ("diverged",),
-        (sick_code.RateRaised,),
+    _as(
+        "learning rate raised",
         lambda c: {
             **_LOUD,
             "model": c.choice(("mlp", "mlp tanh", "cnn")),
@@ -303,20 +248,17 @@ SICK: Sequence[Condition] = (
             "strength": _power(c, 2.5, 3.3),
         },
     ),
-    Condition(
-        ("subnormal_parameter",),
-        (sick_numbers.SmallLayer,),
+    _as(
+        "one small layer",
         lambda c: {
             **_LOUD,
             "init_scale": 2.0**15,
             "strength": _power(c, -8.2, -7.5),
             "every": c.choice((5, 10)),
         },
-        layer="middle.adapter",
     ),
-    Condition(
-        ("collapse_forecast", "dead_scale"),
-        (sick_numbers.EndlessGain,),
+    _as(
+        "dead scale",
         lambda c: {
             **_LOUD,
             "strength": float("inf"),
@@ -324,48 +266,37 @@ SICK: Sequence[Condition] = (
             "init_scale": 2.0**16,
             "activations": None,
         },
-        incurable=True,
+        rules=("collapse_forecast", "dead_scale"),
     ),
-    Condition(
-        ("poisoned_state",),
-        (sick_numbers.PoisonedState,),
+    _as(
+        "poisoned optimizer",
         lambda c: {
             "optimizer": c.choice(("adam", "adamw")),
             "model": "mlp",
             "strength": c.randint(20, 80),
             "updates": 150,
         },
-        incurable=True,
+        layer=None,
     ),
-    Condition(
-        ("poisoned_state",),
-        (sick_runs.Saving, sick_runs.ResumedPoisoned),
+    _as(
+        "poisoned optimizer",
         lambda c: {**_short(c), "optimizer": c.choice(("adam", "adamw")), "model": "mlp"},
-        incurable=True,
+        attempts=(sick_runs.Saving, sick_runs.ResumedPoisoned),
+        layer=None,
     ),
-    Condition(("uncleared_gradients",), (sick_code.NeverCleared,), lambda _: {"clip": None}),
-    Condition(
-        ("fused_sgd",),
-        (Training,),
+    _as("gradients never cleared", lambda _: {"clip": None}),
+    _as(
+        "fused SGD",
         lambda c: {
             "optimizer": "fused sgd",
             "lr": _power(c, -2.5, -2),
             "init_scale": _two(c, 24, 30),
         },
     ),
-    Condition(
-        ("clip_before_unscale",),
-        (sick_code.ClippedScaled,),
-        lambda c: {"clip": _power(c, -1, 1), "every": c.choice((5, 10))},
-    ),
-    Condition(
-        ("unscale_in_accumulation",),
-        (sick_code.UnscaledWithin,),
-        lambda c: {"clip": None, "accumulate": c.randint(2, 8)},
-    ),
-    Condition(
-        ("scale_within_batch",),
-        (sick_code.ScaledWithin,),
+    _as("clipped while scaled", lambda c: {"clip": _power(c, -1, 1), "every": c.choice((5, 10))}),
+    _as("unscaled within a batch", lambda c: {"clip": None, "accumulate": c.randint(2, 8)}),
+    _as(
+        "rescaled within a batch",
         lambda c: {
             "strength": _two(c, 1, 5),
             "init_scale": 2.0**10,
@@ -373,55 +304,31 @@ SICK: Sequence[Condition] = (
             "accumulate": c.randint(2, 8),
         },
     ),
-    Condition(("cleared_within_batch",), (sick_code.ClearedWithin,), _passes),
-    Condition(("unscaled_loss",), (sick_code.Unscaled,)),
-    Condition(("unscaled_loss",), (sick_code.GeneratorUnscaled,), _rate),
-    Condition(("scaled_twice",), (sick_code.ScaledTwice,)),
-    Condition(("backward_twice",), (sick_code.BackwardTwice,)),
-    Condition(("never_backward",), (sick_code.NeverBackward,)),
-    Condition(("stepped_past",), (sick_code.StepsTwice,)),
-    Condition(("unscaled_twice",), (sick_code.UnscaledTwice,), lambda _: {"clip": None}),
-    Condition(("cleared_before_step",), (sick_code.ClearedBeforeStep,)),
-    Condition(("scaler_made_anew",), (sick_code.ScalerMadeAnew,)),
-    Condition(("scaler_under_bf16",), (Training,), lambda _: {"dtype": "bfloat16"}),
-    Condition(("fp16_without_scaler",), (Training,), lambda _: {"enabled": False, "clip": None}),
-    Condition(
-        ("shared_parameter",),
-        (sick_code.SharedParameter,),
-        lambda _: {"model": "mlp"},
-        incurable=True,
-    ),
-    Condition(("backward_under_autocast",), (sick_code.BackwardUnderAutocast,)),
-    Condition(
-        ("scheduler_ahead",),
-        (sick_code.ScheduledOnSkips,),
-        lambda c: {"init_scale": _two(c, 30, 36)},
-    ),
-    Condition(("fp16_parameters",), (sick_code.HalfParameters,), lambda _: {"model": "mlp"}),
-    Condition(("no_update",), (sick_code.NeverUpdated,)),
-    Condition(("crashed",), (sick_runs.Killed,), ends="killed", incurable=True),
-    Condition(
-        ("forgotten_state",),
-        (sick_runs.SavingNoScaler, sick_runs.Resumed),
-        lambda c: {"init_scale": _two(c, 24, 30), "updates": 120},
-    ),
-    Condition(
-        ("used_before_scale",),
-        (sick_runs.Saving, sick_runs.ResumedUnscaled),
-        lambda c: {**_short(c), "clip": 1.0},
-    ),
-    Condition(("moved_outside_training",), (sick_runs.Saving, sick_runs.ResumedByStepping), _short),
-    Condition(
-        ("ranks_disagree",),
-        (sick_runs.NotAveraged,),
-        lambda c: {**_short(c), "strength": _power(c, 5, 6)},
-        ranks=2,
-    ),
-    Condition(
-        ("sharded_fused",),
-        (sick_runs.ShardedFused,),
+    _as("cleared within each batch", _passes),
+    _as("loss not scaled"),
+    _as("loss not scaled", _rate, attempts=(sick_code.GeneratorUnscaled,)),
+    _as("scaled twice"),
+    _as("passed backward twice"),
+    _as("a loss that goes nowhere"),
+    _as("stepped twice"),
+    _as("unscaled twice", lambda _: {"clip": None}),
+    _as("cleared before each step"),
+    _as("a scaler for each epoch"),
+    _as("scaler under bf16", lambda _: {"dtype": "bfloat16"}),
+    _as("fp16 without a scaler", lambda _: {"enabled": False, "clip": None}),
+    _as("shared parameter", lambda _: {"model": "mlp"}),
+    _as("backward under autocast"),
+    _as("scheduler ahead", lambda c: {"init_scale": _two(c, 30, 36)}),
+    _as("fp16 parameters", lambda _: {"model": "mlp"}),
+    _as("update() forgotten"),
+    _as("killed"),
+    _as("scaler not restored", lambda c: {"init_scale": _two(c, 24, 30), "updates": 120}),
+    _as("resumed without scale()", lambda c: {**_short(c), "clip": 1.0}),
+    _as("stepped by a load", _short),
+    _as("gradients not averaged", lambda c: {**_short(c), "strength": _power(c, 5, 6)}),
+    _as(
+        "sharded and fused",
         lambda _: {"updates": 60, "model": "mlp", "optimizer": "fused adam", "clip": None},
-        ranks=2,
     ),
-    Condition(("telemetry_gaps",), (Training,), spoil=sick_runs.lose_some, incurable=True),
+    _as("records lost"),
 )

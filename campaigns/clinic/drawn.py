@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 from campaigns.clinic.conditions import HEALTHY, SICK
 from campaigns.clinic.patient import Patient, Plan
-from campaigns.clinic.patients import PATIENTS
+from campaigns.clinic.patients import NAMED
 from campaigns.clinic.training import Training
 
 
@@ -26,36 +26,22 @@ def find(name: str) -> Patient:
     if name.startswith(f"{_MARK} "):
         _, number, seed = name.split(maxsplit=2)
         return _draw(seed, int(number))
-    return _fixed()[name]
-
-
-@functools.cache
-def _fixed() -> dict[str, Patient]:
-    return {patient.name: patient for patient in PATIENTS}
+    return NAMED[name]
 
 
 def _draw(seed: str, number: int) -> Patient:
     chance = Random(f"{seed}/{number}")
     plan, rate = _plan(chance, number), chance.random()
-    drawn = chance.choice(SICK if number % 2 else HEALTHY)
-    plan |= drawn.draw(chance)
+    alike, draw = chance.choice(SICK if number % 2 else HEALTHY)
+    plan |= draw(chance)
     if "lr" not in plan:
         low, high = _RATES[plan["optimizer"]]
         plan["lr"] = low * (high / low) ** rate
-    kind = drawn.attempts[-1]
+    kind = alike.attempts[-1]
     about = (kind.__doc__ or "").splitlines()[0].rstrip(".")
-    return Patient(
-        name=f"{_MARK} {number} {seed}",
-        about=drawn.rules[0] if drawn.rules and kind is Training else about,
-        attempts=drawn.attempts,
-        plan=Plan(**plan),
-        rules=drawn.rules,
-        layer=drawn.layer,
-        ranks=drawn.ranks,
-        ends=drawn.ends,
-        spoil=drawn.spoil,
-        incurable=drawn.incurable,
-    )
+    if alike.rules and kind is Training:
+        about = alike.rules[0]
+    return replace(alike, name=f"{_MARK} {number} {seed}", about=about, plan=Plan(**plan))
 
 
 # -- plan of a random patient -------------------------------------------------------------------------------------

@@ -613,3 +613,4 @@ HEALTHY = (
 )
 
 PATIENTS = (*SICK, *HEALTHY)
+NAMED = {patient.name: patient for patient in PATIENTS}
