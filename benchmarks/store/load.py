@@ -126,25 +126,35 @@ class _Done(NamedTuple):
 
 
 def _client(url: str, token: str, work: Work, deadline: float) -> tuple[int, int]:
-    transport, backoff = (
-        HttpTransport(url, token=token),
-        Backoff(time.monotonic, first_s=LOCAL_FIRST_S, max_s=LOCAL_MAX_S),
-    )
+    transport = HttpTransport(url, token=token)
     refused = records = 0
     for batch in work.batches:
-        while time.perf_counter() < deadline:
-            try:
-                transport.send(batch, work.records)
-            except Unreachable as error:
-                refused += 1
-                backoff.failed(error.retry_after_s)
-                time.sleep(backoff.remaining_s())
-            else:
-                backoff.succeeded()
-                records += work.records
-                break
+        taken, waits = delivered(transport, batch, work.records, deadline)
+        refused += waits
+        records += work.records if taken else 0
     transport.close()
     return records, refused
+
+
+def delivered(
+    transport: HttpTransport, batch: bytes, records: int, deadline: float
+) -> tuple[bool, int]:
+    """Send a batch until the server takes it, as a sender does, or until a `time.perf_counter` deadline.
+
+    Returns whether the server took it, and how often it had to wait.
+    """
+    backoff = Backoff(time.monotonic, first_s=LOCAL_FIRST_S, max_s=LOCAL_MAX_S)
+    waits = 0
+    while time.perf_counter() < deadline:
+        try:
+            transport.send(batch, records)
+        except Unreachable as error:
+            waits += 1
+            backoff.failed(error.retry_after_s)
+            time.sleep(backoff.remaining_s())
+        else:
+            return True, waits
+    return False, waits
 
 
 def updates_of(count: int) -> list[wire.Update]:

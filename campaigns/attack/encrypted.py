@@ -10,7 +10,7 @@ import subprocess
 import warnings
 from contextlib import suppress
 
-from campaigns.attack.raw import Wire, answers, request
+from campaigns.attack.raw import Wire, request
 from campaigns.attack.tally import Tally
 
 
@@ -117,13 +117,7 @@ def renegotiation(tally: Tally, wire: Wire, count: int) -> None:
 
 def cookies(tally: Tally, wire: Wire, link_path: str) -> None:
     """The cookie of a one-time link is Secure, HttpOnly and SameSite=Lax, and names no domain."""
-    with wire.connected() as connection:
-        connection.sendall(request("GET", link_path, [("Host", f"127.0.0.1:{wire.port}")]))
-        received = b""
-        while part := connection.recv(65536):
-            received += part
-    (answer,) = answers(received)
-    (cookie,) = answer.all("set-cookie")
+    (cookie,) = wire.ask("GET", link_path).all("set-cookie")
     said = {part.strip().lower() for part in cookie.split(";")[1:]}
     tally.note(
         "a cookie over TLS",

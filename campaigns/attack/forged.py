@@ -207,12 +207,8 @@ def hosts(tally: Tally, wire: Wire, token: str, nth: int = 1) -> None:
     ]
 
     def under(attack: tuple[str, str, str]) -> object:
-        host, *method = attack
-        sent = (
-            b"%b %b HTTP/1.1\r\nHost: %b\r\nAuthorization: Bearer %b\r\nConnection: close\r\n\r\n"
-        )
-        answers = wire.send(sent % tuple(each.encode("latin-1") for each in (*method, host, token)))
-        return refused(answers[0]) if answers else None
+        host, method, path = attack
+        return refused(wire.ask(method, path, ("Host", host), bearer, host=None))
 
     def beside(attack: tuple[str, str]) -> object:
         answer = wire.ask("POST", "/api/v1/login-links", bearer, attack)

@@ -68,9 +68,7 @@ class Wire:
         host: str | None = "127.0.0.1",
     ) -> Answer:
         """Return the answer to one request, or one with status 0 if there was none."""
-        named = (
-            [] if host is None else [("Host", f"{host}:{self.port}" if ":" not in host else host)]
-        )
+        named = [] if host is None else [("Host", f"{host}:{self.port}")]
         found = self.send(request(method, target, [*named, *headers], body))
         return found[0] if found else Answer(0)
 

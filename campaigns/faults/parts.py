@@ -13,6 +13,7 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -68,11 +69,21 @@ class Part:
         self.status: int | None = None
         self._pipe, tell = os.pipe()
         self._rest = b""
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(self._pipe)
-            _be_the_part(work, Trap(fault, root=str(root), port=port, tell=tell), log)
+        trap = Trap(fault, root=str(root), port=port, tell=tell)
+        self.pid = forked(partial(self._be_the_part, work, trap, log))
         os.close(tell)
+
+    def _be_the_part(self, work: Callable[[Trap], object], trap: Trap, log: Path) -> None:
+        os.close(self._pipe)
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        seams.arm(trap)
+        try:
+            work(trap)
+        finally:
+            seams.disarm()
+            trap.tell(calls=dict(trap.calls))
 
     def wait(self, deadline_s: float = DEADLINE_S) -> bool:
         """Wait until it ends, and kill it at the deadline. Return whether it ended on its own."""
@@ -131,22 +142,20 @@ class Part:
         return not heard
 
 
-def _be_the_part(work: Callable[[Trap], object], trap: Trap, log: Path) -> None:
-    code = 1
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        seams.arm(trap)
-        work(trap)
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        seams.disarm()
-        trap.tell(calls=dict(trap.calls))
-        os._exit(code)
+def forked(work: Callable[[], object]) -> int:
+    """Do the work in a fork of this process, which dies with it, and return the fork's process id."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return pid
 
 
 # -- training ---------------------------------------------------------------------------------------------------------

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import shutil
 import signal
 import struct
 import tempfile
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +17,11 @@ import torch
 
 from campaigns.faults.bench import Bench, Cell
 from campaigns.faults.matrix import Line, some
+from campaigns.faults.parts import forked
 
 
 _INDEX = struct.Struct("<H")
 _TOLD_BYTES_MAX = 4000  # a write to a pipe is atomic up to this size
-_PR_SET_PDEATHSIG = 1
 LASTING_MOST = 12
 """The number of positions tried of a lasting fault in a complete run."""
 MEMORY = Path("/dev/shm")
@@ -68,7 +66,7 @@ def run(
         yield {"calls": calls, "wrong": bench.close()}
         queue, (reading, tell) = _queue(len(lines)), os.pipe()
         for number in range(jobs):
-            workers.append(_fork(partial(_work, place / str(number), plan, queue, tell)))
+            workers.append(forked(partial(_work, place / str(number), plan, queue, tell)))
         os.close(tell)
         with open(reading) as results:
             yield from map(json.loads, results)
@@ -88,23 +86,8 @@ def _queue(count: int) -> int:
     return taken
 
 
-def _fork(work: Callable[[], None]) -> int:
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
-            work()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    return pid
-
-
 def _work(place: Path, plan: Plan, queue: int, tell: int) -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     taken = (_INDEX.unpack(index)[0] for index in iter(lambda: os.read(queue, _INDEX.size), b""))
     for cell in _cells(Bench(place), plan, taken):
         _tell(tell, **cell)

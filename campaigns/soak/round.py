@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
-import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -22,6 +20,7 @@ from campaigns.soak.comparison import Training, compare
 from campaigns.soak.proxy import Fault, Proxy
 from campaigns.soak.tally import Tally
 from campaigns.soak.victims import Lane, Lives, SenderVictim, ServerVictim
+from serving import free_port
 
 
 _TICK_S = 0.01
@@ -35,7 +34,6 @@ _BESIDE: Mapping[Fault, float] = {
     "delay": 0.05,
 }
 """The shares of other faults than lost acknowledgements."""
-_NOT_EPHEMERAL = 20_000, 32_000
 _STRETCH_MAX = 8.0
 _LOST_ACKS = 0.1
 _LOST_ACKS_BEHIND = 0.7
@@ -78,7 +76,7 @@ class Round:
         self._data = folder / "data"
         self._settings = Settings(data_directory=self._data, database_url=database_url)
         chance = random.Random(seed)
-        port = _lasting_port(chance)
+        port = free_port()
         self._proxy = Proxy(port, seed=chance.getrandbits(32))
         environment = {
             "AMPMON_DIR": str(self._data),
@@ -208,14 +206,6 @@ class Round:
             for run_id in verification.runs():
                 found += verification.run(run_id)
         self.tally.count.problems += [str(each) for each in found]
-
-
-def _lasting_port(chance: random.Random) -> int:
-    """A free port outside the ephemeral range, so that no connection gets it while the server is down."""
-    while True:
-        with contextlib.suppress(OSError), socket.socket() as listener:
-            listener.bind(("127.0.0.1", chance.randrange(*_NOT_EPHEMERAL)))
-            return int(listener.getsockname()[1])
 
 
 def _stretch(ahead: float) -> float:

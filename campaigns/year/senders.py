@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from typing import NamedTuple
 
-from ampmon.errors import AmpmonError, Unreachable
-from ampmon.sender.backoff import LOCAL_FIRST_S, LOCAL_MAX_S, Backoff
+from ampmon.errors import AmpmonError
 from ampmon.transport import HttpTransport
+from benchmarks.store.load import delivered
 from benchmarks.store.samples import Real
 from campaigns.year.population import Planned
 from campaigns.year.training import Piece, Samples, Training
@@ -87,24 +87,10 @@ def _training(number: int) -> Training:
 
 def _send(share: Sequence[Piece]) -> None:
     for piece in share:
-        batch, records = _training(piece.run).batch(piece)
+        line, given_up = _Here.lines[_Here.runs[piece.run].person], time.perf_counter() + _GIVE_UP_S
         try:
-            _deliver(_Here.lines[_Here.runs[piece.run].person], batch, records)
+            taken, _ = delivered(line, *_training(piece.run).batch(piece), given_up)
         except AmpmonError as error:  # it would not pass between processes
             raise RuntimeError(f"{piece}: {error}") from None
-
-
-def _deliver(line: HttpTransport, batch: bytes, records: int) -> None:
-    """Send a batch until the server takes it, as a sender does. Raises Unreachable after a minute."""
-    backoff = Backoff(time.monotonic, first_s=LOCAL_FIRST_S, max_s=LOCAL_MAX_S)
-    given_up = time.monotonic() + _GIVE_UP_S
-    while True:
-        try:
-            line.send(batch, records)
-        except Unreachable as error:
-            if time.monotonic() > given_up:
-                raise
-            backoff.failed(error.retry_after_s)
-            time.sleep(backoff.remaining_s())
-        else:
-            return
+        if not taken:
+            raise RuntimeError(f"{piece}: not taken within {_GIVE_UP_S:.0f} s")
