@@ -27,6 +27,7 @@ from ampmon_server.demo import text
 from ampmon_server.demo.model import GPT, SMALL, ModelSize
 from benchmarks import networks
 from benchmarks.paired import NO_RATIO, ratio, ratio_of_totals, rounds_within, seconds, take_turns
+from benchmarks.report import filled
 
 
 BAR = 1.01
@@ -167,7 +168,7 @@ def measure(directory: Path) -> list[dict[str, Any]]:
             rows += in_turns(setting, directory / setting.title.split()[0])
         else:
             rows += [_no_row(setting, kind, "there is no CUDA device") for kind in setting.kinds]
-    return rows
+    return filled(rows)
 
 
 def in_turns(setting: Setting, directory: Path) -> list[dict[str, Any]]:
@@ -244,16 +245,5 @@ def _row(setting: Setting, kind: str, measured: Mapping[str, Measured]) -> dict[
 
 
 def _no_row(setting: Setting, kind: str, why: str) -> dict[str, Any]:
-    cells: dict[str, Any] = dict.fromkeys(("step_ms", "turns", "against"))
-    return {
-        "what": setting.title,
-        "device": setting.device,
-        "kind": kind,
-        **cells,
-        **NO_RATIO,
-        "median_ratio": None,
-        "host_ms": None,
-        "overhead": None,
-        "peak_mib": None,
-        "note": f"not measured: {why}",
-    }
+    note = f"not measured: {why}"
+    return {"what": setting.title, "device": setting.device, "kind": kind, "note": note}

@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
-import tempfile
 from pathlib import Path
 
 from benchmarks import commits
 from campaigns.clinic import drawn, pictures, report
 from campaigns.clinic.patients import PATIENTS
 from campaigns.clinic.session import Session
+from campaigns.progress import kept, show
 
 
 RULES = (
@@ -36,7 +36,7 @@ TRAINS = (
 def main() -> int:
     """Return the exit code: 0 if all fixed patients are right and cured, and the random ones meet the bars."""
     arguments = _arguments()
-    session = Session(arguments.folder / _source(), at_once=arguments.at_once, show=_show)
+    session = Session(arguments.folder / _source(), at_once=arguments.at_once, show=show)
     seed = arguments.seed or commits.git("log", "-1", "--format=%H", "--", *RULES)
     chosen = [
         patient
@@ -54,6 +54,7 @@ def main() -> int:
         patients = drawn.draw(seed, arguments.drawn)
         generated = session.cure(patients, session.run(patients))
     read = session.recommended(chosen)
+    show("")
     contradicted = [name for name, each in read.items() if not each.agree]
     examined = report.Examined(fixed, generated, seed, session.seconds, contradicted)
     print(report.tables(examined), *contradicted, sep="\n")
@@ -72,11 +73,6 @@ def _source() -> str:
     return digest.hexdigest()[:12]
 
 
-def _show(words: str) -> None:
-    end = "\r\x1b[K" if sys.stderr.isatty() else "\n"
-    print(words, end=end, file=sys.stderr, flush=True)
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m campaigns.clinic", description=__doc__)
     parser.add_argument(
@@ -90,12 +86,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--pictures", action="store_true", help="only take those of docs/findings/img"
     )
-    parser.add_argument(
-        "--folder",
-        type=Path,
-        default=Path(tempfile.gettempdir(), "ampmon-clinic"),
-        help="where it keeps who was trained (%(default)s)",
-    )
+    kept(parser, "clinic")
     return parser.parse_args()
 
 

@@ -18,6 +18,7 @@ import torch
 from benchmarks import machine, report
 from campaigns.policy.reruns import RECORDED, SETTINGS, Row, compare, record, rerun
 from campaigns.policy.tasks import ALL, OUTLIERS
+from campaigns.progress import kept, show
 
 
 UPDATES = 1000
@@ -34,12 +35,13 @@ Of trainings with outliers, single batches overflow at every scale above a low o
 def main() -> int:
     """Return the exit code: 0 if every band that is narrow enough contains the trained result."""
     parser = argparse.ArgumentParser(prog="python -m campaigns.policy", description=__doc__)
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "simulate")
+    kept(parser, "policy")
     parser.add_argument("--only", nargs="*", choices=ALL, default=list(ALL))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     rows = [row for task in arguments.only for row in check(task, arguments.folder)]
+    show("")
     print(_words(rows))
     if set(arguments.only) == set(ALL):
         _write(rows)
@@ -52,23 +54,19 @@ def check(task: str, folder: Path) -> list[Row]:
     for place, (name, setting) in enumerate(SETTINGS.items()):
         held = folder / f"{task.replace(' ', '_')}-{place}.json"
         if not held.exists():
-            _say(f"{task}: training with {name}")
+            show(f"{task}: training with {name}")
             held.write_text(json.dumps(rerun(task, setting, UPDATES)))
         real[name] = json.loads(held.read_text())
     rows = []
     for name, policy in RECORDED.items():
         held = folder / f"{task}-{name}.history".replace(" ", "_")
         if not held.exists():
-            _say(f"{task}: recording ({name})")
+            show(f"{task}: recording ({name})")
             with tempfile.TemporaryDirectory() as work:
                 held.write_bytes(pickle.dumps(record(task, UPDATES, Path(work), policy)))
         history = pickle.loads(held.read_bytes())
         rows += compare(task, name, history, real)
     return rows
-
-
-def _say(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
 
 
 def _words(rows: list[Row]) -> str:

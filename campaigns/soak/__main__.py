@@ -1,7 +1,7 @@
 """`make soak`: run rounds until each role was killed, and acknowledgements were lost, a thousand times.
 
-Writes the result. Progress is kept in a folder, so an interrupted soak continues where it stopped. Rounds with a
-problem stay there too.
+Writes the result of a whole soak. Progress is kept in a folder, so an interrupted soak continues where it stopped.
+Rounds with a problem stay there too.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import tempfile
 import threading
 import time
-from pathlib import Path
 
-from campaigns.soak.campaign import Campaign, Settings
+from campaigns.progress import kept, show
+from campaigns.soak.campaign import KILLS, Campaign, Settings
 from campaigns.soak.report import line, write
 
 
@@ -35,29 +34,20 @@ def main() -> int:
     try:
         while thread.is_alive():
             thread.join(0.5 if sys.stderr.isatty() else 15.0)
-            _show(campaign, time.monotonic() - began_s, done_before)
+            show(line(campaign, time.monotonic() - began_s, done_before))
     except KeyboardInterrupt:
         campaign.stop()
         thread.join()
         print(f"\nInterrupted: the same command goes on from here ({arguments.folder}).")
         return 130
-    print(file=sys.stderr)
-    print(write(campaign, arguments.result))
+    show("")
+    print(write(campaign))
     return 0 if campaign.complete() and not campaign.wrong() else 1
-
-
-def _show(campaign: Campaign, seconds: float, done_before: int) -> None:
-    words = line(campaign, seconds, done_before)
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{words}")
-    else:
-        sys.stderr.write(f"{words}\n")
-    sys.stderr.flush()
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m campaigns.soak", description=__doc__)
-    parser.add_argument("--kills", type=int, default=1000, help="of each role (%(default)s)")
+    parser.add_argument("--kills", type=int, default=KILLS, help="of each role (%(default)s)")
     parser.add_argument(
         "--seed", type=int, default=1, help="of what is drawn at random (%(default)s)"
     )
@@ -65,13 +55,7 @@ def _arguments() -> argparse.Namespace:
         "--at-once", type=int, default=2, help="rounds beside each other (%(default)s)"
     )
     parser.add_argument("--hours", type=float, default=3.0, help="at most (%(default)s)")
-    parser.add_argument(
-        "--folder",
-        type=Path,
-        default=Path(tempfile.gettempdir(), "ampmon-soak"),
-        help="where it keeps how far it is (%(default)s)",
-    )
-    parser.add_argument("--result", type=Path, help="name of the result, without a suffix")
+    kept(parser, "soak")
     return parser.parse_args()
 
 

@@ -17,7 +17,9 @@ from campaigns.soak.round import Plan, Round, Stopped
 from campaigns.soak.tally import Tally, summed
 
 
-KILLS_A_ROUND = 40
+KILLS, KILLS_A_ROUND = 1000, 40
+"""Of each role in a whole soak, whose result is written, and in a round."""
+
 POSTGRES_EVERY, POSTGRES_AT = 10, 4
 """The fifth of every ten rounds uses PostgreSQL."""
 

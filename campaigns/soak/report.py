@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks import machine, report
-from campaigns.soak.campaign import Campaign
+from campaigns.soak.campaign import KILLS, Campaign
 
 
 TITLE = "Killed at random: what is lost and what is doubled"
@@ -40,15 +39,15 @@ def line(campaign: Campaign, seconds: float, done_before: int) -> str:
     )
 
 
-def write(campaign: Campaign, path: Path | None = None) -> str:
-    """Return the result as Markdown. If complete, also write it to ``path``, or beside the benchmarks' results."""
+def write(campaign: Campaign) -> str:
+    """Return the result as Markdown. Also write that of a whole soak beside the benchmarks' results."""
     figures = _figures(campaign)
     text = f"# {TITLE}\n\n{_measured(figures)}\n\n{ABOUT}\n{_table(figures)}"
     problems = campaign.total().count.problems
     if problems:
         text += "\nWrong:\n\n" + "".join(f"- {each}\n" for each in problems)
-    if campaign.complete():
-        report.write(path or report.RESULTS / f"{machine.slug()}-soak", text, figures)
+    if campaign.complete() and campaign.settings.target >= KILLS:
+        report.write(report.RESULTS / f"{machine.slug()}-soak", text, figures)
     return text
 
 

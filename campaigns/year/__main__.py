@@ -8,17 +8,19 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 from ampmon_server.cli.progress import progress
 from benchmarks.store.real import real
 from benchmarks.store.samples import Real
+from campaigns.progress import kept
 from campaigns.year.account import Account
 from campaigns.year.campaign import Campaign
 from campaigns.year.report import write
 
+
+LOOK_S, REAL_SAMPLES = 20.0, 8
+"""How long pages are requested at each measurement, and the number of gradients that are varied."""
 
 _LINE_S = 15.0
 """How often progress is printed if stderr is not a terminal."""
@@ -28,15 +30,15 @@ def main() -> int:
     """Return the exit code: 0 if all that was sent is held or was thinned, and the totals are exact."""
     arguments = _arguments()
     folder = arguments.folder / f"{arguments.scale:g}-{arguments.seed}"
-    campaign = Campaign(folder, arguments.scale, arguments.seed, arguments.look_s)
+    campaign = Campaign(folder, arguments.scale, arguments.seed, LOOK_S)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    samples = real(arguments.real_samples)
+    samples = real(REAL_SAMPLES)
     try:
         found = _shown(campaign, samples)
     except KeyboardInterrupt:
         print(f"\nInterrupted: the same command goes on from here ({folder}).", file=sys.stderr)
         return 130
-    print(write(campaign, arguments.result))
+    print(write(campaign))
     return 1 if found.problems else 0
 
 
@@ -68,22 +70,7 @@ def _arguments() -> argparse.Namespace:
         "--scale", type=float, default=1.0, help="of 20 000 runs and 10^8 updates (%(default)s)"
     )
     parser.add_argument("--seed", type=int, default=1, help="of what is drawn (%(default)s)")
-    parser.add_argument(
-        "--look-s",
-        type=float,
-        default=20.0,
-        help="how long pages are asked for at each look (%(default)s)",
-    )
-    parser.add_argument(
-        "--real-samples", type=int, default=8, help="gradients to vary (%(default)s)"
-    )
-    parser.add_argument(
-        "--folder",
-        type=Path,
-        default=Path(tempfile.gettempdir(), "ampmon-year"),
-        help="where it keeps the database and how far it is (%(default)s)",
-    )
-    parser.add_argument("--result", type=Path, help="name of the result, without a suffix")
+    kept(parser, "year")
     return parser.parse_args()
 
 

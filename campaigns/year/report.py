@@ -31,7 +31,7 @@ any runs. Judging takes a fixed share of the machine's own time, however fast th
 """
 
 
-def write(campaign: Campaign, path: Path | None) -> str:
+def write(campaign: Campaign, path: Path | None = None) -> str:
     """Return the result as Markdown. Also write it to ``path``, or beside the benchmarks' results for a whole year."""
     figures = _figures(campaign)
     parts = _measured(figures), ABOUT.strip(), _account(figures), _charts(figures), _tables(figures)
