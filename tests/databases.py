@@ -10,13 +10,14 @@ from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from sqlalchemy import Connection, Engine, event, make_url
 from sqlalchemy.util import LRUCache
 
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store
+from ampmon_server.store import Store, Verification
 from ampmon_server.store.schema import migrations
 from ampmon_server.store.schema.tables import metadata
 from postgres import Postgres
@@ -53,6 +54,15 @@ def empty_file() -> Path:
     settings = Settings(data_directory=directory)
     Store.open(settings).close()
     return settings.server_directory / "ampmon.db"
+
+
+def defects(settings: Settings, only: UUID | None = None) -> list[str]:
+    """Return what `ampmon db verify` finds in the whole database, or in the rows of one run."""
+    with Verification.begin(settings) as verification:
+        found = [] if only else [*verification.broken(), *verification.strays()]
+        for run_id in [only] if only else verification.runs():
+            found += verification.run(run_id)
+    return [str(each) for each in found]
 
 
 def provide(directory: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, Verification
+from ampmon_server.store import Store
 from benchmarks import peers
 from benchmarks.store import (
     QUICK,
@@ -33,6 +33,7 @@ from benchmarks.store.samples import Real, shifted
 from benchmarks.store.timing import Times, in_turns
 from benchmarks.store.track import GROW, SET, SPIKE, STEADY, Track, track
 from benchmarks.store.track import spikes as spiky_steps
+from databases import defects
 from serving import Server
 
 
@@ -114,8 +115,7 @@ def test_a_filled_store_counts_what_was_put_in(data_directory: Path, samples: Re
     assert (summary.updates, summary.skipped) == (5_000, int(made.skipped.sum()))
     assert summary.sampled_updates == 5_000 // filling.SAMPLED_EVERY
     assert len(skips.rows) == summary.skipped
-    with Verification.begin(settings) as verification:
-        assert verification.run(run) == []
+    assert defects(settings, run) == []
 
 
 def test_a_copied_store_answers_alike(data_directory: Path, samples: Real) -> None:

@@ -13,11 +13,11 @@ from ampmon import wire
 from ampmon.errors import Unreachable
 from ampmon.testing import MemoryTransport
 from ampmon.transport import HttpTransport, Transport
-from ampmon_server.store import Verification
 from ampmon_server.store.pages.pages import PagedSeries
 from ampmon_server.store.updates import scalars, updates
 from campaigns.faults.life import Key
 from campaigns.soak.proxy import Fault, Proxy
+from databases import defects
 from threaded_server import ThreadedServer
 
 
@@ -200,11 +200,7 @@ class Real:
         rows, expected = self._rows(), _rows_of(lives, stored)
         for kind, wanted in expected.items():
             assert rows[kind] == wanted, f"{kind}: {set(rows[kind]) ^ set(wanted)}"
-        with Verification.begin(self._server.settings) as verification:
-            found = [*verification.broken(), *verification.strays()]
-            for run_id in verification.runs():
-                found += verification.run(run_id)
-        assert not found, "\n".join(map(str, found))
+        assert not (found := defects(self._server.settings)), "\n".join(found)
 
     def _rows(self) -> dict[str, list[tuple[object, ...]]]:
         of = "JOIN streams USING (run_id, stream) JOIN attempts USING (run_id, rank, attempt)"

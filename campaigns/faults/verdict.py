@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 from ampmon_server.settings import Settings
-from ampmon_server.store import Verification
 from campaigns.faults import account
 from campaigns.faults.account import TELLING, Account
 from campaigns.faults.parts import Part
@@ -86,15 +85,6 @@ class Verdict:
             )
         if run:
             self.same("run", _of_run(run), _expected_of_run(spooled))
-
-    def sound(self, settings: Settings, run_id: UUID | None, *, whole: bool) -> None:
-        """The database reopens and is intact, and its derived rows match its other rows."""
-        with Verification.begin(settings) as verification:
-            found = [*verification.broken(), *verification.strays()] if whole else []
-            wanted = [run_id] if run_id in verification.runs() else []
-            for each in verification.runs() if run_id is None else wanted:
-                found += verification.run(each)
-        self.wrong += [str(each) for each in found]
 
 
 def _stalled(part: Part) -> list[int]:

@@ -14,12 +14,12 @@ from sqlalchemy import URL, create_engine
 
 from ampmon import sender
 from ampmon_server.settings import Settings
-from ampmon_server.store import Verification
 from ampmon_server.store.engine.opening import url_of
 from campaigns.soak.comparison import Training, compare
 from campaigns.soak.proxy import Fault, Proxy
 from campaigns.soak.tally import Tally
 from campaigns.soak.victims import Lane, Lives, SenderVictim, ServerVictim
+from databases import defects
 from serving import free_port
 
 
@@ -103,7 +103,7 @@ class Round:
             self._compare()
         finally:
             self._end()
-        self._verify()
+        self.tally.count.problems += defects(self._settings)
         return self.tally
 
     @property
@@ -198,14 +198,6 @@ class Round:
         for lane in self._lanes:
             lane.end()
         self._sender.end()
-
-    def _verify(self) -> None:
-        """Add what `ampmon db verify` finds."""
-        with Verification.begin(self._settings) as verification:
-            found = [*verification.broken(), *verification.strays()]
-            for run_id in verification.runs():
-                found += verification.run(run_id)
-        self.tally.count.problems += [str(each) for each in found]
 
 
 def _stretch(ahead: float) -> float:

@@ -24,7 +24,7 @@ from ampmon_server.model.aggregates import gradients as cells
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.parameters import taken
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, Verification
+from ampmon_server.store import Store
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.engine.opening import url_of
@@ -37,7 +37,7 @@ from ampmon_server.store.streams import scalers
 from ampmon_server.store.streams.scalers import Scaler, StreamSource
 from ampmon_server.store.updates import updates
 from batches import START, Trainer, statistics
-from databases import provide
+from databases import defects, provide
 from statements import statements
 
 
@@ -169,8 +169,7 @@ def check_sums(settings: Settings, store: Store, run_id: UUID, shards: dict[int,
     assert series.on_grid.looked.tolist() == [160 * each for each in shards.values()]
     (bits,) = headroom_bits(series.on_grid.amax[-1:])
     assert store.run(run_id)[0].headroom_bits == bits
-    with Verification.begin(settings) as verification:
-        assert verification.run(run_id) == []
+    assert defects(settings, run_id) == []
 
 
 @pytest.mark.parametrize("apart", [200, 150])
@@ -253,8 +252,7 @@ def test_a_rank_that_readers_did_not_see_has_its_cells_when_a_run_becomes_sharde
     resumed = Trainer(run_id, 0, world_size=2, layout="sharded", resume_step=5000)
     store.ingest(resumed.batch())
     assert int(store.parameter_series(run_id, stream=1).cells["n"].sum()) == len(steps)
-    with Verification.begin(settings) as verification:
-        assert verification.run(run_id) == []
+    assert defects(settings, run_id) == []
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -273,8 +271,7 @@ def test_samples_count_by_the_layout_of_their_own_attempt(
             steps = range(0, 600, 10) if rank or layout == "sharded" else ()
             store.ingest(trainer.batch(trainer.updates(600, sampled=steps)))
     assert store.run(run_id)[0].sampled_updates == 110
-    with Verification.begin(settings) as verification:
-        assert verification.run(run_id) == []
+    assert defects(settings, run_id) == []
 
 
 def test_a_shard_of_a_resume_counts_for_no_row_of_the_start_before(
@@ -290,8 +287,7 @@ def test_a_shard_of_a_resume_counts_for_no_row_of_the_start_before(
         sampled = range(0, 300, 10) if trainer in resumed else ()
         store.ingest(trainer.batch(trainer.updates(count, sampled=sampled)))
         counted.append(store.run(run_id)[0].sampled_updates)
-        with Verification.begin(settings) as verification:
-            assert verification.run(run_id) == []
+        assert defects(settings, run_id) == []
     assert counted == [0, 0, 0, 30]
 
 
@@ -304,12 +300,10 @@ def test_samples_wait_for_a_rank_that_appears_late(settings: Settings, store: St
     # A process's first header may precede its sharded parameters.
     early = msgspec.structs.replace(ranks[2].stream, layout="replicated")
     store.ingest(ranks[2].batch(headers=(ranks[2].attempt, early)))
-    with Verification.begin(settings) as verification:
-        assert verification.run(run_id) == []
+    assert defects(settings, run_id) == []
     for records in ([], ranks[2].updates(300), ranks[2].updates(300, sampled=range(0, 300, 10))):
         store.ingest(ranks[2].batch(records))
-        with Verification.begin(settings) as verification:
-            assert verification.run(run_id) == []
+        assert defects(settings, run_id) == []
 
 
 def test_samples_wait_for_a_rank_that_a_resume_names_late(settings: Settings, store: Store) -> None:
@@ -322,8 +316,7 @@ def test_samples_wait_for_a_rank_that_a_resume_names_late(settings: Settings, st
         for trainer in ranks:
             for records in ([], trainer.updates(600, sampled=range(0, 600, 10))):
                 store.ingest(trainer.batch(records))
-                with Verification.begin(settings) as verification:
-                    assert verification.run(run_id) == []
+                assert defects(settings, run_id) == []
 
 
 def test_a_rank_is_stored_before_its_first_shard(store: Store) -> None:
@@ -425,8 +418,7 @@ def test_parameters_may_join_after_the_last_sample(settings: Settings, store: St
     store.ingest(again.batch(again.updates(20, sampled=[0, 19])))
     assert store.parameter_series(first.run_id).cells["first"].tolist() == [0, 10, 29]
     store.close()
-    with Verification.begin(settings) as verification:
-        assert verification.run(first.run_id) == []
+    assert defects(settings, first.run_id) == []
 
 
 def test_rollups_are_rebuilt_as_they_were(settings: Settings, store: Store) -> None:

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from ampmon import wire
 from ampmon_server.model.aggregates.updates import EVENTS, count
 from ampmon_server.settings import Settings
-from ampmon_server.store import Keep, Store, Verification
+from ampmon_server.store import Keep, Store
 from ampmon_server.store.pages.windows import Stretch
 from batches import START, Trainer, statistics
+from databases import defects
 
 
 EXAMPLES = {10: 2, 40: 10}
@@ -370,5 +371,4 @@ def test_the_store_holds_what_a_plain_model_does(
     check_logged(store, run_id, model, chance)
     if not model.rows_from:
         check_times(store, run_id, model, chance)
-    with Verification.begin(settings) as verification:
-        assert verification.run(run_id) == []
+    assert defects(settings, run_id) == []

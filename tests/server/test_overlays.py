@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from ampmon import wire
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, Verification
+from ampmon_server.store import Store
 from batches import START, Trainer, statistics
+from databases import defects
 
 
 HOUR_US = 3600 * 1_000_000
@@ -170,8 +171,7 @@ def test_what_is_reported_is_what_was_done_last(
     )
     assert int(of_time["n"].sum()) == len(within)
     assert int(of_time["skipped"].sum()) == len(model.steps("skipped").intersection(within))
-    with Verification.begin(settings) as verification:
-        assert verification.run(run_id) == []
+    assert defects(settings, run_id) == []
 
 
 def test_a_clock_that_was_ahead_is_forgotten(store: Store) -> None:
