@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sqlite3
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,20 +31,11 @@ from ampmon_server.http.auth.access import Caller
 from ampmon_server.http.auth.callers import Callers
 from ampmon_server.http.auth.guard import security_headers
 from ampmon_server.http.auth.keys import SECONDS, Keys
-from ampmon_server.http.auth.limits import Rate, TooManyAttempts
-from ampmon_server.http.auth.tokens import (
-    KNOWN_S,
-    LISTED_S,
-    PRINTED_SECONDS,
-    WRONG_BURST,
-    WRONG_PER_S,
-    Logins,
-    Sessions,
-    Tokens,
-)
+from ampmon_server.http.auth.tokens import KNOWN_S, Sessions, Tokens
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, access
 from exact import ask, ask_each
+from statements import statements
 
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE")
@@ -423,38 +413,16 @@ def test_a_bad_sign_in_is_said_to_be(stranger: TestClient, body: bytes) -> None:
 
 
 def test_wrong_codes_lock_out_nobody(stranger: TestClient, client: TestClient) -> None:
-    """In a flood, wrong codes get 429 while a valid code still works by form and by link."""
-    client.app.state.service.logins._tried = Rate(1e-6, WRONG_BURST)  # type: ignore[attr-defined]
-    tried = [sign_in(stranger, f"wrong {number}") for number in range(30)]
-
-    assert [each.status_code for each in tried] == [401] * 20 + [429] * 10
-    assert (tried[-1].status_code, tried[-1].headers["Retry-After"]) == (429, "2")
-    assert stranger.get("/login?code=wrong").status_code == 429
-    assert sign_in(stranger, new_code(client)).status_code == 204
-    assert stranger.get(f"/login?code={new_code(client)}").status_code == 303
-
-
-@pytest.mark.storage
-def test_a_flood_of_codes_costs_little(store: Store) -> None:
-    """Only a few wrong codes cost a write. Other servers' codes stay valid, even after the clock is set back."""
-    now, clock = [1e9], ManualClock()
-    logins, others = (Logins(store, lambda: now[0], clock) for _ in range(2))
-    code = others.new()
-    wrote: list[str] = []
-    listen(store._engine, "before_cursor_execute", lambda *each: wrote.append(each[2]))
-    for number in range(500):
-        with suppress(TooManyAttempts):
-            logins.redeem(f"wrong {number}")
-    assert len([each for each in wrote if each.startswith("DELETE")]) == WRONG_BURST
-    now[0] -= 24 * 3600
-    assert logins.redeem(code)
-    late = others.new()
-    with pytest.raises(TooManyAttempts):
-        logins.redeem(late)
-    clock.advance(LISTED_S)
-    assert logins.redeem(late)
-    clock.advance(WRONG_BURST / WRONG_PER_S)
-    assert logins.redeem("wrong") is None
+    """In a flood of wrong codes, which ask the database nothing, a valid code still works by form and by link."""
+    codes = new_code(client), new_code(client)
+    with statements() as executed:
+        tried = [sign_in(stranger, f"wrong {number}") for number in range(30)]
+        tried += [sign_in(stranger, f"{codes[0]}{number}") for number in range(30)]
+        assert {each.status_code for each in tried} == {401}
+        assert stranger.get("/login?code=wrong").status_code == 401
+    assert [each for each in executed if "revoked_sessions" in each] == []
+    assert sign_in(stranger, codes[0]).status_code == 204
+    assert stranger.get(f"/login?code={codes[1]}").status_code == 303
 
 
 def test_signing_out_voids_the_session(stranger: TestClient, client: TestClient) -> None:
@@ -592,36 +560,40 @@ def test_a_weak_token_is_refused(tmp_path: Path, damaged: str) -> None:
 
 
 @pytest.mark.storage
-def test_codes_expire(store: Store) -> None:
+def test_codes_expire(store: Store, tmp_path: Path) -> None:
     """A code works once, at any server process, for ten minutes or the lifetime it was created with."""
     now = [1e9]
-    logins, others = Logins(store, clock=lambda: now[0]), Logins(store, clock=lambda: now[0])
-    brief, brief_too, lasting = logins.new(), logins.new(), logins.new(PRINTED_SECONDS)
+    keys, servers = Keys.load(tmp_path), [Sessions(store, clock=lambda: now[0]) for _ in range(2)]
+    lasting_s = SECONDS["cookie"]
+
+    def new(token_id: str = OWN_TOKEN, seconds: int | None = None) -> str:
+        return keys.sign("code", token_id, now[0], seconds)
+
+    def redeem(code: str, at: int) -> str | None:
+        holder = keys.holder("code", code, now[0])
+        return holder if holder and servers[at].revoke(code) else None
+
+    brief, brief_too, others, lasting = new(), new(), new("another"), new(seconds=lasting_s)
     now[0] += 599.0
-    assert others.redeem(brief)
+    assert redeem(brief, 1)
+    assert not redeem(brief, 0)
+    assert redeem(others, 1) == "another"
     now[0] += 2.0
-    assert not others.redeem(brief_too)
-    now[0] += PRINTED_SECONDS - 700
-    assert others.redeem(lasting)
-    assert not logins.redeem(lasting)
+    assert not redeem(brief_too, 1)
+    now[0] += lasting_s - 700
+    assert redeem(lasting, 1)
+    assert not redeem(lasting, 0)
 
 
-def test_codes_are_so_many_and_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond a token's limit, its own codes that expire first are dropped. Only digests of codes are stored."""
-    monkeypatch.setattr(access, "CODES_MAX", 20)
-    logins = Logins(store)
-    others = logins.new(400, token_id="another")
-    lasting, brief = logins.new(PRINTED_SECONDS), logins.new(500)
-    for _ in range(20 - 1):
-        logins.new()
-    assert not logins.redeem(brief)
-    assert logins.redeem(lasting)
-    assert logins.redeem(others) == "another"
-    with sqlite3.connect(str(store._engine.url.database)) as connection:
-        kept = {digest for (digest,) in connection.execute("SELECT digest FROM logins")}
-    connection.close()
-    assert len(kept) == 20 - 1
-    assert all(len(digest) == 32 for digest in kept)
+@pytest.mark.storage
+def test_of_requests_with_one_code_one_wins(store: Store) -> None:
+    """If server processes use up the same code at the same time, one of them gets it."""
+    servers = [Sessions(store) for _ in range(8)]
+    with ThreadPoolExecutor(len(servers)) as together:
+        for number in range(10):
+            used = [together.submit(each.revoke, f"code {number}") for each in servers]
+            won = [each.result() for each in used]
+            assert sorted(won) == [False] * 7 + [True]
 
 
 def test_servers_may_share_a_token(tmp_path: Path) -> None:

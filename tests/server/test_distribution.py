@@ -109,7 +109,6 @@ def test_every_table_of_runs_is_keyed_by_the_run_first() -> None:
         assert not any(column.identity for column in table.columns)
     assert {name for name in metadata.tables if name not in OF_RUNS} == {
         "destinations",
-        "logins",
         "messages",
         "mutes",
         "revoked_sessions",
@@ -236,7 +235,7 @@ def ingested(store: Store) -> list[UUID]:
 
 
 def kept(store: Store, run: Any) -> None:
-    """Use the store's other operations on runs: lists, changes, edits, deletion, forwarding and logins."""
+    """Use the store's other operations on runs: lists, changes, edits, deletion, forwarding and sessions."""
     gone, half = Trainer(), Trainer()
     for each in (gone, half):
         store.ingest(each.batch([*each.updates(40, sampled=[0]), each.scalars({"loss": 1.0})]))
@@ -262,7 +261,7 @@ def kept(store: Store, run: Any) -> None:
     store.keep_token(token := Token(b"digest", "ci", "ada", ("read",), None, 1))
     store.token(token.id), store.tokens(), store.mark_token_used(token.digest, 2)
     store.revoke_token("ci", 3)
-    store.keep_login(b"code", "own", 2, 1), store.use_login(b"code", 1)
+    store.revoke_session(b"code", 2, 1), store.is_session_revoked(b"code")
 
 
 def alarmed(store: Store, run_id: UUID) -> None:

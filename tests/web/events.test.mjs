@@ -17,12 +17,13 @@ test("events are read however the stream is cut", () => {
 
 test("a code is found in whatever a reader pastes", () => {
   for (const given of [
-    "a-code_1",
-    "  a-code_1\n",
-    "http://127.0.0.1:8267/login?code=a-code_1",
-    "ampmon is at https://hub.example/me/login?code=a-code_1 (this link signs one browser in)",
-    "https://hub.example/#/runs/7?x=time&code=a-code_1",
+    "1-a.own_2.f0",
+    "  1-a.own_2.f0\n",
+    "http://127.0.0.1:8267/login?code=1-a.own_2.f0",
+    "ampmon is at https://hub.example/me/login?code=1-a.own_2.f0 (this link signs one browser in)",
+    "https://hub.example/#/runs/7?x=time&code=1-a.own_2.f0",
+    "Sign in at https://hub.example/login?code=1-a.own_2.f0.",
   ]) {
-    assert.equal(loginKey(given), "a-code_1");
+    assert.equal(loginKey(given), "1-a.own_2.f0");
   }
 });

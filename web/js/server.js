@@ -117,7 +117,7 @@ export async function signInFromAddress() {
 /** The code in a link of `ampmon token link`, else the text itself. @param {string} given */
 export function loginKey(given) {
   const words = given.trim();
-  return /[?&]code=([\w-]+)/.exec(words)?.[1] ?? words;
+  return /[?&]code=([\w-]+(?:\.[\w-]+)*)/.exec(words)?.[1] ?? words;
 }
 
 /** Rejects with a message to show. @param {string} path outside the API @param {RequestInit} options */

@@ -27,10 +27,11 @@ from ampmon_server.client.invitation import invitation
 from ampmon_server.http import logs
 from ampmon_server.http.address import address_written
 from ampmon_server.http.app import create_app
-from ampmon_server.http.auth.keys import Keys
-from ampmon_server.http.auth.tokens import LOGIN_PATH, PRINTED_SECONDS, Logins
+from ampmon_server.http.auth.keys import SECONDS, Keys
+from ampmon_server.http.auth.tokens import Sessions
 from ampmon_server.http.connection import raise_limit
 from ampmon_server.http.process import ServerProcess
+from ampmon_server.http.routes.auth import LOGIN_PATH
 from ampmon_server.http.service import Service
 from ampmon_server.pages import assets
 from ampmon_server.settings import Settings
@@ -64,7 +65,9 @@ def run(arguments: argparse.Namespace) -> None:
 def _serve_alone(settings: Settings, listener: socket.socket, *, open_browser: bool) -> None:
     with (
         closing(Service(settings)) as service,
-        _reachable(service.logins, settings, listener, open_browser=open_browser) as announce,
+        _reachable(
+            service.keys, service.sessions, settings, listener, open_browser=open_browser
+        ) as announce,
     ):
         process = ServerProcess(create_app(settings, service), ready=announce)
         with orphan_senders(settings.data_directory):
@@ -75,10 +78,12 @@ def _supervise(
     settings: Settings, listener: socket.socket, workers: int, *, open_browser: bool
 ) -> None:
     # Open both here first, so that an error is reported once and a new database is set up once.
-    Keys.load(settings.data_directory, settings.token_file)
+    keys = Keys.load(settings.data_directory, settings.token_file)
     with (
         closing(Store.open(settings)) as store,
-        _reachable(Logins(store), settings, listener, open_browser=open_browser) as announce,
+        _reachable(
+            keys, Sessions(store), settings, listener, open_browser=open_browser
+        ) as announce,
         Workers(_serve_as_worker, settings, listener, workers) as running,
     ):
         announce()
@@ -107,30 +112,35 @@ def _serve_as_worker(settings: Settings, listener: socket.socket, line: Any, fol
 
 @contextmanager
 def _reachable(
-    logins: Logins, settings: Settings, listener: socket.socket, *, open_browser: bool
+    keys: Keys,
+    sessions: Sessions,
+    settings: Settings,
+    listener: socket.socket,
+    *,
+    open_browser: bool,
 ) -> Iterator[Callable[[], None]]:
     """Write the server's address and a link to it until it stops. Yield what tells the user of them."""
     place = address(listener, settings) + settings.base_path
     with (
         address_written(settings.address_file, place),
-        _link(logins, place, open_browser=open_browser) as link,
+        _link(keys, sessions, place, open_browser=open_browser) as link,
         invitation(link, settings.server_directory) if open_browser else nullcontext() as opens,
     ):
         yield partial(_announce, place, link, opens)
 
 
 @contextmanager
-def _link(logins: Logins, place: str, *, open_browser: bool) -> Iterator[str]:
+def _link(keys: Keys, sessions: Sessions, place: str, *, open_browser: bool) -> Iterator[str]:
     """Yield a sign-in link for one browser until the server stops, or the bare address if nobody would see the link."""
     if not (open_browser or _on_a_terminal()):
         yield place
         return
-    code = logins.new(PRINTED_SECONDS)
+    code = keys.sign("code", seconds=SECONDS["cookie"])
     try:
         yield f"{place}{LOGIN_PATH}?code={code}"
     finally:
         with suppress(StoreError):
-            logins.withdraw(code)
+            sessions.revoke(code)
 
 
 def _announce(place: str, link: str, opens: Callable[[], object] | None) -> None:

@@ -27,7 +27,7 @@ from ampmon_server.http.auth.access import Caller
 from ampmon_server.http.auth.callers import Callers, Proofs
 from ampmon_server.http.auth.keys import Keys
 from ampmon_server.http.auth.limits import Limits
-from ampmon_server.http.auth.tokens import Logins, Sessions, Tokens
+from ampmon_server.http.auth.tokens import Sessions, Tokens
 from ampmon_server.http.certificate import Certificate
 from ampmon_server.http.metrics import Metrics, RejectedClients
 from ampmon_server.settings import Settings
@@ -72,7 +72,6 @@ class Service:
         self.forwarders = [
             Forwarder(*each, self.store, self.writer) for each in destinations.items()
         ]
-        self.logins = Logins(self.store)
         self.tokens = Tokens(self.store)
         self.sessions = Sessions(self.store)
         self.callers = Callers(self.keys, self.tokens, self.sessions, settings)

@@ -1,4 +1,4 @@
-"""Stores access tokens, and the login codes and signed-out sessions of browsers. All server processes share them.
+"""Stores access tokens, and the used login codes and signed-out sessions of browsers. All server processes share them.
 
 Each is stored under its digest, so the database gives nobody access. There are few tokens, so a list is read whole.
 """
@@ -10,30 +10,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Row,
-    Table,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-    true,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, Row, delete, insert, or_, select, text, update
 
 from ampmon.transport.proof import ID_LENGTH, id_of
 from ampmon_server.store.engine.engine import Calls, reads, writes
 from ampmon_server.store.engine.errors import NameTaken, NotFound
-from ampmon_server.store.schema.global_tables import logins, revoked_sessions, tokens
+from ampmon_server.store.schema.global_tables import revoked_sessions, tokens
 
 
-CODES_MAX = 1000
-"""Maximum login codes of one token."""
 REVOKED_MAX = 100_000
-"""Maximum signed-out sessions."""
+"""Maximum signed-out sessions and used login codes."""
 _DIGEST_BYTES = 32
 
 
@@ -145,43 +131,23 @@ def _token(row: Row[Any]) -> Token:
 # -- browsers ----------------------------------------------------------------------------------------------------------
 
 
-def keep_login(
-    connection: Connection, digest: bytes, token_id: str, expires: int, now: int
-) -> None:
-    """Store a login code that is valid until ``expires``, in us since the epoch.
-
-    At the limit of `CODES_MAX` codes, delete those of the same token that expire first.
-    """
-    connection.execute(delete(logins).where(logins.c.expires <= now))
-    # Of this token only, so that nobody can push out the codes of others.
-    _make_room(connection, logins, logins.c.token_id == token_id, CODES_MAX)
-    connection.execute(insert(logins).values(digest=digest, expires=expires, token_id=token_id))
+_REVOKE = text(
+    "INSERT INTO revoked_sessions (digest, expires) VALUES (:digest, :expires) ON CONFLICT DO NOTHING"
+)
 
 
-def read_logins(connection: Connection, now: int) -> set[bytes]:
-    """Return the digests of all valid login codes, at most `CODES_MAX` of each token."""
-    return set(connection.scalars(select(logins.c.digest).where(logins.c.expires > now)))
+def revoke_session(connection: Connection, digest: bytes, expires: int, now: int) -> bool:
+    """Revoke a session or a login code until ``expires``, in us since the epoch. Return False if it was revoked before.
 
-
-def use_login(connection: Connection, digest: bytes, now: int) -> str | None:
-    """Delete a login code and return the id of its token, or None if the code was not valid.
-
-    When two requests redeem the same code at once, only one gets the id.
-    """
-    good = logins.c.digest == digest, logins.c.expires > now
-    token_id = connection.scalar(select(logins.c.token_id).where(*good))
-    return token_id if connection.execute(delete(logins).where(*good)).rowcount else None
-
-
-def revoke_session(connection: Connection, digest: bytes, expires: int, now: int) -> None:
-    """Revoke a session until ``expires``, in us since the epoch.
-
-    At the limit of `REVOKED_MAX` sessions, delete those that expire first.
+    When two requests use the same code at once, only one gets True. Beyond `REVOKED_MAX`, delete those that expire
+    first.
     """
     table = revoked_sessions
-    connection.execute(delete(table).where((table.c.expires <= now) | (table.c.digest == digest)))
-    _make_room(connection, table, true(), REVOKED_MAX)
-    connection.execute(insert(table).values(digest=digest, expires=expires))
+    connection.execute(delete(table).where(table.c.expires <= now))
+    added = connection.execute(_REVOKE, {"digest": digest, "expires": expires}).rowcount
+    beyond = select(table.c.digest).order_by(table.c.expires.desc()).offset(REVOKED_MAX)
+    connection.execute(delete(table).where(table.c.digest.in_(beyond)))
+    return added == 1
 
 
 def is_session_revoked(connection: Connection, digest: bytes) -> bool:
@@ -189,21 +155,9 @@ def is_session_revoked(connection: Connection, digest: bytes) -> bool:
     return connection.scalar(found) is not None
 
 
-def _make_room(connection: Connection, table: Table, which: ColumnElement[bool], most: int) -> None:
-    """Delete the rows that expire first, so that one more makes at most ``most``."""
-    count = connection.scalar(select(func.count()).select_from(table).where(which)) or 0
-    if count >= most:
-        first = select(table.c.digest).where(which).order_by(table.c.expires)
-        going = connection.scalars(first.limit(count - most + 1)).all()
-        connection.execute(delete(table).where(table.c.digest.in_(going)))
-
-
 class AccessCalls(Calls):
-    """Calls about tokens, login codes and sessions."""
+    """Calls about tokens, sessions and login codes."""
 
-    keep_login = writes(keep_login)
-    use_login = writes(use_login)
-    logins = reads(read_logins)
     revoke_session = writes(revoke_session)
     is_session_revoked = reads(is_session_revoked)
     keep_token = writes(keep_token)

@@ -18,9 +18,10 @@ from ampmon.system import private
 from ampmon_server.http.auth.access import OWN
 
 
-Signed = Literal["cookie", "session"]
-"""What the server signs: a browser's cookie, or the session of a page without cookies, which sends it as a token."""
-SECONDS: Mapping[Signed, int] = {"cookie": 30 * 24 * 3600, "session": 7 * 24 * 3600}
+Signed = Literal["cookie", "session", "code"]
+"""What the server signs: a browser's cookie, the session of a page without cookies, which sends it as a token, or a
+login code, which signs in once."""
+SECONDS: Mapping[Signed, int] = {"cookie": 30 * 24 * 3600, "session": 7 * 24 * 3600, "code": 600}
 _TOKEN_BYTES = 32
 _NONCE_BYTES = 8
 _TOKEN_CHARACTERS_MIN = 43
@@ -28,7 +29,7 @@ _TOKEN_CHARACTERS_MIN = 43
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Keys:
-    """The server's own token, and the cookies and sessions that it signs. Never print it: it holds the token."""
+    """The server's own token, and what it signs. Never print it: it holds the token."""
 
     token: str
 
@@ -69,15 +70,24 @@ class Keys:
         # As bytes, because it raises an error for text beyond ASCII.
         return hmac.compare_digest(given.encode(), self.token.encode())
 
-    def sign(self, kind: Signed, token_id: str = OWN, now: float | None = None) -> str:
-        """Return a cookie's value or a session for a token's holder. It is valid while the token is, for `SECONDS`."""
-        end = int((time.time() if now is None else now) + SECONDS[kind])
+    def sign(
+        self,
+        kind: Signed,
+        token_id: str = OWN,
+        now: float | None = None,
+        seconds: int | None = None,
+    ) -> str:
+        """Return a cookie's value, a session or a code for a token's holder.
+
+        It is valid while the token is, for `SECONDS` or ``seconds``.
+        """
+        end = int((time.time() if now is None else now) + (seconds or SECONDS[kind]))
         expiry = f"{end}-{secrets.token_hex(_NONCE_BYTES)}"  # unique, so it can be revoked alone
         holder = [] if token_id == OWN else [token_id]
         return ".".join([expiry, *holder, self._signature(kind, token_id, expiry)])
 
     def holder(self, kind: Signed, given: str, now: float | None = None) -> str | None:
-        """The id of the token that a cookie or session was made for; None if not by this server, or if expired."""
+        """The id of the token that it was signed for; None if not by this server, or if it has expired."""
         expiry, *holder, signature = given.split(".") if given.count(".") in {1, 2} else ("", "")
         token_id = holder[0] if holder else OWN
         expected = self._signature(kind, token_id, expiry)

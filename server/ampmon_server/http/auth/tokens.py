@@ -1,4 +1,4 @@
-"""Tokens, revoked sessions and one-time login codes in the database. What was looked up is cached for a moment."""
+"""Tokens, revoked sessions and used login codes in the database. What was looked up is cached for a moment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import hmac
 import logging
 import secrets
-import threading
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,6 @@ from contextlib import suppress
 from typing import TypeVar
 
 from ampmon.transport.proof import digest_of, id_of
-from ampmon_server.http.auth.access import OWN
 from ampmon_server.http.auth.keys import SECONDS
 from ampmon_server.http.auth.limits import Rate, TooManyAttempts
 from ampmon_server.store.access import AccessCalls, Token
@@ -184,17 +182,22 @@ def remember(among: dict[str, Kept], key: str, what: Kept) -> None:
 
 
 class Sessions(_Credentials):
-    """Revokes sessions, of cookies or pages. Call `revoke` from any thread, `is_revoked` from one event loop."""
+    """Revokes sessions and login codes. Call `revoke` from any thread, `is_revoked` from one event loop."""
 
     def _begin(self) -> None:
         self._known: dict[str, tuple[float, bool]] = {}
 
-    def revoke(self, session: str) -> None:
-        """Revoke a session: here at once, in other server processes within `KNOWN_S`. Blocks."""
+    def revoke(self, session: str) -> bool:
+        """Revoke a session: here at once, in other server processes within `KNOWN_S`. Or use up a code. Blocks.
+
+        Return False if it was revoked before.
+        """
         now = self._now()
-        # No session lasts longer than a cookie.
-        self._store.revoke_session(digest_of(session), now + SECONDS["cookie"] * 1_000_000, now)
+        # Nothing lasts longer than a cookie.
+        until = now + SECONDS["cookie"] * 1_000_000
+        fresh = self._store.revoke_session(digest_of(session), until, now)
         remember(self._known, session, (self._monotonic() + KNOWN_S, True))
+        return fresh
 
     async def is_revoked(self, session: str) -> bool:
         """Whether a session with a valid signature was revoked."""
@@ -206,60 +209,3 @@ class Sessions(_Credentials):
             revoked = await asyncio.to_thread(self._store.is_session_revoked, digest_of(session))
             remember(self._known, session, (now + KNOWN_S, revoked))
         return revoked
-
-
-LOGIN_PATH = "/login"
-CODE_SECONDS = 600
-PRINTED_SECONDS = 30 * 24 * 3600
-"""Lifetime of the code that a server prints when it starts; it ends earlier if the server stops."""
-WRONG_PER_S, WRONG_BURST = 2.0, 20.0
-"""How many codes are tried per second, and in a burst: each costs a write. Beyond it, only listed codes are tried."""
-LISTED_S = 2.0
-"""Maximum age of the list of valid codes, in seconds."""
-
-
-class Logins(_Credentials):
-    """Unexpired login codes. The store holds only their digests. Safe to use from any thread."""
-
-    def _begin(self) -> None:
-        self._lock = threading.Lock()
-        self._tried = Rate(WRONG_PER_S, WRONG_BURST, self._monotonic)
-        self._listed: set[bytes] = set()
-        self._listed_until = 0.0
-
-    def new(self, seconds: float = CODE_SECONDS, token_id: str = OWN) -> str:
-        """Create a code that signs in once, within ``seconds``, as the holder of that token."""
-        code = secrets.token_urlsafe(32)
-        now = self._now()
-        self._store.keep_login(digest_of(code), token_id, now + round(seconds * 1e6), now)
-        with self._lock:
-            self._listed_until = 0.0
-        return code
-
-    def redeem(self, code: str) -> str | None:
-        """Use up a code and return the id of its token, None if it is not valid.
-
-        If many codes are tried, raises TooManyAttempts for one that is not listed. Listed codes are always tried, so
-        wrong codes lock out nobody.
-        """
-        # Looked up by digest, so the time it takes reveals nothing about a code.
-        digest = digest_of(code)
-        if not self._may_try(digest):
-            raise TooManyAttempts("Too many wrong codes are being tried. Try again.", LISTED_S)
-        return self._store.use_login(digest, self._now())
-
-    def withdraw(self, code: str) -> None:
-        """Revoke a code, however many wrong ones are being tried."""
-        self._store.use_login(digest_of(code), self._now())
-
-    def _may_try(self, digest: bytes) -> bool:
-        with self._lock:
-            if self._tried.taken() == 0:
-                return True
-            if self._monotonic() >= self._listed_until:
-                self._listed_until = self._monotonic() + LISTED_S
-                self._listed = self._store.logins(self._now())
-            if digest not in self._listed:
-                return False
-            self._listed.remove(digest)  # the caller uses it up
-            return True

@@ -14,7 +14,6 @@ from ampmon import wire
 from ampmon.transport.proof import ID_LENGTH, NONCE_LENGTH, PROOF_PATH
 from ampmon_server.http.auth.access import Caller, Scope, requires
 from ampmon_server.http.auth.keys import SECONDS
-from ampmon_server.http.auth.tokens import CODE_SECONDS, LOGIN_PATH
 from ampmon_server.http.problems import problem, refusals
 from ampmon_server.http.routes import bodies
 from ampmon_server.http.routes.answers import json_answer, tagged_json
@@ -33,6 +32,7 @@ from ampmon_server.store import Token
 
 router = APIRouter()
 
+LOGIN_PATH = "/login"
 HOME = "./"
 """The page, relative to this address, so that it works under a proxy's prefix."""
 _BODY_BYTES_MAX, _BODY_SECONDS_MAX = 4096, 10.0
@@ -49,7 +49,9 @@ class _Attempt(msgspec.Struct, forbid_unknown_fields=True):
 
 @router.post("/api/v1/login-links", status_code=201)
 @requires("token")
-def make_link(request: Request, service: ServiceDependency, caller: CallerDependency) -> Response:
+async def make_link(
+    request: Request, service: ServiceDependency, caller: CallerDependency
+) -> Response:
     """Create a one-time link that signs a browser in as the caller. It expires after ten minutes."""
     if caller.signed_in_elsewhere:  # a cookie would outlast the sign-in at the proxy
         raise NotAllowed(
@@ -57,8 +59,8 @@ def make_link(request: Request, service: ServiceDependency, caller: CallerDepend
         )
     # The host name that the caller used works from where the caller is. The guard has checked it.
     place = f"{request.url.scheme}://{request.headers['host']}{service.settings.base_path}"
-    url = f"{place}{LOGIN_PATH}?code={service.logins.new(token_id=caller.token_id)}"
-    return json_answer({"url": url, "expires_s": CODE_SECONDS}, status=201)
+    url = f"{place}{LOGIN_PATH}?code={service.keys.sign('code', caller.token_id)}"
+    return json_answer({"url": url, "expires_s": SECONDS["code"]}, status=201)
 
 
 @router.get(LOGIN_PATH, include_in_schema=False)
@@ -127,8 +129,10 @@ async def who_asks(request: Request, caller: CallerDependency) -> Response:
 
 async def _redeemed(service: Service, code: str) -> Caller | None:
     """Use up a one-time code and return who made it; None if the code or its token is not valid."""
-    token_id = await to_thread.run_sync(service.logins.redeem, code)
-    return None if token_id is None else await service.callers.with_id(token_id)
+    token_id = service.keys.holder("code", code)
+    if token_id is None or not await to_thread.run_sync(service.sessions.revoke, code):
+        return None
+    return await service.callers.with_id(token_id)
 
 
 def _with_cookie(answer: Response, request: Request, service: Service, caller: Caller) -> Response:

@@ -23,7 +23,7 @@ destinations = Table(
     sqlite_with_rowid=False,
 )
 
-# Access tokens and login codes of browsers, each under its digest.
+# Access tokens, each under its digest.
 tokens = by_digest(
     "tokens",
     Column("name", String(64), nullable=False),
@@ -37,14 +37,7 @@ tokens = by_digest(
     Column("revoked", BigInteger),
 )
 
-logins = by_digest(
-    "logins",
-    Column("expires", BigInteger, nullable=False),
-    # The token that created the code: `own` for the one in the data directory.
-    Column("token_id", String(12), nullable=False),
-)
-
-# Signed-out browser sessions, each under its digest, kept until they would have expired.
+# Signed-out sessions and used login codes of browsers, each under its digest, kept until they would have expired.
 revoked_sessions = by_digest(
     "revoked_sessions",
     Column("expires", BigInteger, nullable=False),

@@ -15,7 +15,7 @@ from alembic import op
 from ampmon_server.store.schema.tables import metadata
 
 
-revision = "0014"
+revision = "0015"
 down_revision = None
 branch_labels = None
 depends_on = None
