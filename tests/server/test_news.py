@@ -6,9 +6,10 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -31,6 +32,8 @@ class Process:
     store: Store
     bus: Bus = field(default_factory=Bus)
     follower: BusFollower | None = None
+    following: Callable[[], None] | None = None
+    """Ends the thread that runs the follower."""
 
     def ingest(self, batch: wire.Batch) -> None:
         """Store a batch and publish it, as the route does."""
@@ -41,7 +44,6 @@ class Process:
     def ear(self, runs: list[UUID] | None = None) -> Iterator[list[Advance]]:
         """Listen on an event loop in a thread, and append each advance to the yielded list."""
         received: list[Advance] = []
-        loop = asyncio.new_event_loop()
         listening = threading.Event()
 
         async def listen() -> None:
@@ -50,19 +52,15 @@ class Process:
                 async for advances in listener.advances():
                     received.extend(advances)
 
-        task = loop.create_task(listen())
-        thread = threading.Thread(target=lambda: loop.run_until_complete(asyncio.wait([task])))
-        thread.start()
+        end = in_a_thread(listen())
         assert listening.wait(DEADLINE_S)
         yield received
-        loop.call_soon_threadsafe(task.cancel)
-        thread.join()
-        loop.close()
+        end()
 
     def close(self) -> None:
         self.bus.close()
-        if self.follower is not None:
-            self.follower.close()
+        if self.following is not None:
+            self.following()
         self.store.close()
 
 
@@ -70,8 +68,24 @@ def open_process(settings: Settings) -> Process:
     process = Process(Store.open(settings))
     if process.store.shared:
         process.follower = BusFollower(process.bus, process.store)
-        process.follower.start()
+        process.following = in_a_thread(process.follower.keep_following())
     return process
+
+
+def in_a_thread(work: Coroutine[Any, Any, None]) -> Callable[[], None]:
+    """Run a coroutine on an event loop of its own. Return what cancels it and waits for its end."""
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(work)
+    thread = threading.Thread(target=lambda: loop.run_until_complete(asyncio.wait([task])))
+    thread.start()
+
+    def end() -> None:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+    return end
 
 
 on_both = pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
@@ -153,17 +167,15 @@ def test_a_late_commit_is_announced(pair: Pair, postgres: Postgres, settings: Se
 
 @pytest.fixture
 def rounds(monkeypatch: pytest.MonkeyPatch) -> Counter[Bus]:
-    """Count how often each follower finds no listener; it checks again after 10 ms."""
+    """Count how often each follower looks for listeners. It looks every 10 ms."""
     counted: Counter[Bus] = Counter()
-    wait = Bus.wait_for_listeners
 
-    def waited(bus: Bus, timeout_s: float) -> bool:
-        found = wait(bus, timeout_s)
-        counted[bus] += not found
-        return found
+    def listeners(bus: Bus) -> int:
+        counted[bus] += 1
+        return len(bus._listeners)
 
-    monkeypatch.setattr(Bus, "wait_for_listeners", waited)
-    monkeypatch.setattr("ampmon_server.background.follower._IDLE_S", 0.01)
+    monkeypatch.setattr(Bus, "listeners", property(listeners))
+    monkeypatch.setattr("ampmon_server.background.follower.POLL_S", 0.01)
     return counted
 
 
@@ -183,13 +195,12 @@ def test_nobody_is_asked_for_nobody(rounds: Counter[Bus], pair: Pair) -> None:
 
 @on_postgresql
 def test_a_server_that_stops_asks_nothing(pair: Pair) -> None:
-    """The follower ends with its bus, without a query: a database that does not answer would hold up the server."""
+    """The follower ends without a query: a database that does not answer would hold up the server."""
     near, asked = pair[0], []
     event.listen(near.store._engine, "before_cursor_execute", lambda *call: asked.append(call[2]))
-    near.bus.close()
-    assert near.follower is not None
-    near.follower._thread.join(DEADLINE_S)
-    assert not near.follower._thread.is_alive()
+    assert near.following is not None
+    near.following()
+    near.following = None
     assert asked == []
 
 

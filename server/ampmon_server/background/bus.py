@@ -38,7 +38,6 @@ class Bus:
         self._waiting: set[BusListener] = set()
         self._delivered = 0
         self._newest: OrderedDict[UUID, tuple[int, Advance]] = OrderedDict()
-        self._occupied = threading.Event()
         self.closed = False
 
     def publish(self, advance: Advance) -> None:
@@ -79,27 +78,19 @@ class Bus:
         with self._lock:
             listener = BusListener(self, None if runs is None else frozenset(runs), self._delivered)
             self._listeners.add(listener)
-            self._occupied.set()
         return listener
 
     def forget(self, listener: BusListener) -> None:
         with self._lock:
             self._listeners.discard(listener)
             self._waiting.discard(listener)
-            if not self._listeners and not self.closed:
-                self._occupied.clear()
 
     def close(self) -> None:
         """End all listeners, current and future."""
         with self._lock:
             self.closed = True
-            self._occupied.set()
             for listener in self._listeners:
                 listener.wake()
-
-    def wait_for_listeners(self, timeout_s: float) -> bool:
-        """Block until there is a listener or the bus closes. Return False on timeout."""
-        return self._occupied.wait(timeout_s)
 
     @property
     def listeners(self) -> int:

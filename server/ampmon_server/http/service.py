@@ -59,7 +59,6 @@ class Service:
         """Delivers news of other server processes; None if no others can share the database."""
         if self.store.shared:
             self.follower = BusFollower(self.bus, self.store)
-            self.follower.start()
         self.writer = Writer(SHARED_WRITERS if self.store.shared else 1)
         # On PostgreSQL, one batch per transaction: a cluster has runs on several nodes.
         together = 1 if self.store.shared else TOGETHER_MAX
@@ -87,6 +86,8 @@ class Service:
     def background(self) -> list[Coroutine[Any, Any, None]]:
         """What is to run beside requests until the server stops."""
         work = [keep_pruned(self.settings, self.store, self.writer)]
+        if self.follower is not None:
+            work.append(self.follower.keep_following())
         if self.settings.judging:
             work.append(self.judge.keep_judging())
         work.append(self.alert_sender.keep_delivering())
@@ -130,12 +131,9 @@ class Service:
         return None
 
     def close(self) -> None:
-        # The bus first, which wakes the follower, and the store last, which all the others use.
         self.bus.close()
         self.judge.close()
         self.writer.close()
-        if self.follower is not None:
-            self.follower.close()
         self.tokens.close()
         self.store.close()
 
