@@ -89,8 +89,9 @@ def expected(route: APIRoute, caller: Caller | None) -> int | None:
     scope = SCOPE_OF[access]
     if scope is not None and not caller.may(scope):
         return 403
-    if caller.projects is not None and (OF_RUN in asked or OVER_ALL in asked):
-        return 404 if OF_RUN in asked else 403
+    of_run = OF_RUN in asked or OF_OWN_RUN in asked
+    if caller.projects is not None and (of_run or OVER_ALL in asked):
+        return 404 if of_run else 403
     if OF_OWN_RUN in asked and caller.owner != "ada" and not caller.may("admin"):
         return 403 if caller.may("read") else 404
     return None

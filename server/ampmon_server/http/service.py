@@ -1,7 +1,7 @@
 """The objects that routes work with, opened and closed together, and how a route depends on them and on its caller.
 
-The guard stores the caller in the request's state. Every route of a run depends on `OF_RUN`. Routes of lists pass the
-caller's projects on.
+The guard stores the caller in the request's state. Every route of a run depends on `OF_RUN` or `OF_OWN_RUN`. Routes of
+lists pass the caller's projects on.
 """
 
 from __future__ import annotations
@@ -172,13 +172,7 @@ OF_RUN = Depends(_seen)
 """Rejects callers who may not see the run. Costs no query for a caller who sees all projects."""
 
 
-async def _own(run_id: UUID, caller: CallerDependency, service: ServiceDependency) -> None:
-    """Raise NotAllowed for a run of another owner, NotFound if the caller may not even see it."""
-    if not caller.may("admin"):
-        await check_own(service, caller, run_id)
-
-
-async def check_own(service: Service, caller: Caller, run_id: UUID) -> None:
+async def check_own(run_id: UUID, caller: CallerDependency, service: ServiceDependency) -> None:
     """Raise NotAllowed if the caller may not change a run, NotFound if the caller may not even see it."""
     run = await to_thread.run_sync(_belonging, service, caller, run_id)
     if caller.may("admin") or run.owner == caller.owner:
@@ -189,8 +183,8 @@ async def check_own(service: Service, caller: Caller, run_id: UUID) -> None:
     raise NotAllowed("Changing a run needs its owner's token, or one with the scope `admin`.")
 
 
-OF_OWN_RUN = Depends(_own)
-"""Rejects callers who may not change the run. List it after `OF_RUN`."""
+OF_OWN_RUN = Depends(check_own)
+"""Rejects callers who may not see or change the run."""
 
 
 async def _over_all(caller: CallerDependency) -> None:

@@ -26,7 +26,6 @@ from ampmon_server.http.routes.bodies import read_json, takes
 from ampmon_server.http.routes.parameters import Limit
 from ampmon_server.http.service import (
     OF_OWN_RUN,
-    OF_RUN,
     OVER_ALL,
     CallerDependency,
     NotAllowed,
@@ -124,11 +123,7 @@ def list_targets(service: ServiceDependency) -> Response:
     return json_answer({"targets": listed})
 
 
-@router.post(
-    "/runs/{run_id}/alerts/{rule}/acknowledge",
-    status_code=204,
-    dependencies=[OF_RUN, OF_OWN_RUN],
-)
+@router.post("/runs/{run_id}/alerts/{rule}/acknowledge", status_code=204, dependencies=[OF_OWN_RUN])
 @requires("ingest")
 async def acknowledge(
     run_id: UUID, rule: Rule, service: ServiceDependency, caller: CallerDependency
@@ -198,7 +193,7 @@ async def _check_mutes(
 ) -> None:
     """Raise NotAllowed if the caller may not mute this, NotFound for a run that the caller does not see."""
     if run_id is not None:
-        await check_own(service, caller, run_id)
+        await check_own(run_id, caller, service)
     elif not caller.may("admin"):
         raise NotAllowed("Muting more than one run needs a token with the scope `admin`.")
     elif caller.projects is not None and project not in caller.projects:

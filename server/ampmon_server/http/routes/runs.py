@@ -136,7 +136,7 @@ def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Resp
 
 @router.patch(
     "/runs/{run_id}",
-    dependencies=[OF_RUN, OF_OWN_RUN],
+    dependencies=[OF_OWN_RUN],
     responses=refusals(408, 413),
     openapi_extra=takes(Edit),
 )
@@ -149,7 +149,7 @@ async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -
     return json_answer(summary)
 
 
-@router.delete("/runs/{run_id}", status_code=204, dependencies=[OF_RUN, OF_OWN_RUN])
+@router.delete("/runs/{run_id}", status_code=204, dependencies=[OF_OWN_RUN])
 @requires("ingest")
 async def delete_run(run_id: UUID, service: ServiceDependency) -> Response:
     """Delete a run for good. Records that arrive later are acknowledged and not stored."""
