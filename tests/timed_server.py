@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ampmon_server.http.app import create_app
-from ampmon_server.http.connection import WaitingConnections
 from ampmon_server.http.process import ServerProcess
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
@@ -73,13 +72,13 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(settings: Settings, crowd: WaitingConnections | None = None) -> Iterator[Served]:
+def serving(settings: Settings) -> Iterator[Served]:
     service, timers = Service(settings), Timers()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         ready = threading.Event()
         process = ServerProcess(
-            create_app(settings, service), ready=ready.set, later=timers.call_later, crowd=crowd
+            create_app(settings, service), ready=ready.set, later=timers.call_later
         )
         thread = threading.Thread(target=process.run, args=([listener],), daemon=True)
         thread.start()

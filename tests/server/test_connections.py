@@ -14,7 +14,6 @@ from uuid import uuid4
 import pytest
 
 from ampmon_server.http.app import create_app
-from ampmon_server.http.connection import WaitingConnections
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import Sender
@@ -197,12 +196,12 @@ HALF = {
 
 
 @pytest.mark.parametrize("half", HALF)
-def test_whoever_waits_longest_gives_way(settings: Settings, half: str) -> None:
+def test_whoever_waits_longest_gives_way(
+    settings: Settings, half: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With too many waiting connections, the oldest is closed, whatever it waits for."""
-    with (
-        serving(settings, WaitingConnections(waiting_max=8)) as served,
-        contextlib.ExitStack() as stack,
-    ):
+    monkeypatch.setattr("ampmon_server.http.connection.WAITING_MAX", 8)
+    with serving(settings) as served, contextlib.ExitStack() as stack:
         first, *others = [
             stack.enter_context(socket.create_connection(("127.0.0.1", served.port), DEADLINE_S))
             for _ in range(12)

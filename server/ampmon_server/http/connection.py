@@ -60,11 +60,10 @@ Later: TypeAlias = Callable[[float, Callable[[], None]], Any]
 class WaitingConnections:
     """The connections of a process that wait for their clients, oldest first. Aborts the oldest if there are too many.
 
-    At most ``waiting_max`` may wait. File descriptors limit all connections of the process together.
+    At most `WAITING_MAX` may wait. File descriptors limit all connections of the process together.
     """
 
-    def __init__(self, waiting_max: int = WAITING_MAX) -> None:
-        self._waiting_max = waiting_max
+    def __init__(self) -> None:
         self._waiting: dict[Connection, None] = {}
 
     def note(self, connection: Connection, *, waiting: bool) -> None:
@@ -77,7 +76,7 @@ class WaitingConnections:
     def make_room(self, connections: int) -> None:
         """Abort the longest-waiting connections while too many wait, or ``connections`` exceed the descriptor limit."""
         most = connections_max()
-        while self._waiting and (len(self._waiting) > self._waiting_max or connections > most):
+        while self._waiting and (len(self._waiting) > WAITING_MAX or connections > most):
             oldest = next(iter(self._waiting))
             del self._waiting[oldest]
             oldest.transport.abort()

@@ -45,14 +45,13 @@ _log = logging.getLogger(__name__)
 
 
 class ServerProcess(uvicorn.Server):
-    """Serves the app of an open service. Calls ``ready`` once it listens. Connections get ``later`` and ``crowd``."""
+    """Serves the app of an open service. Calls ``ready`` once it listens. Connections get ``later``."""
 
     def __init__(
         self,
         app: FastAPI,
         ready: Callable[[], None] | None = None,
         later: Later | None = None,
-        crowd: WaitingConnections | None = None,
     ) -> None:
         service: Service = app.state.service
         settings = service.settings
@@ -63,7 +62,7 @@ class ServerProcess(uvicorn.Server):
                     Connection,
                     proxies=Proxies(settings.behind_proxy),
                     settings=settings,
-                    crowd=crowd or WaitingConnections(),
+                    crowd=WaitingConnections(),
                     later=later,
                 ),
                 h11_max_incomplete_event_size=HEAD_BYTES_MAX,

@@ -60,42 +60,35 @@ def gather(
 
     ``each`` is called with a description before each slow part.
     """
-    ask = _Run(server, f"/runs/{run_id}")
+
+    def ask(what: str, **fields: str) -> dict[str, Any]:
+        answer: dict[str, Any] = msgspec.json.decode(server.get(f"/runs/{run_id}{what}", fields))
+        return answer
+
     each("the run")
-    run = ask.get("")
+    run = ask("")
     each("findings")
-    diagnosis = ask.get("/diagnosis")
-    skips = ask.get("/skips", shared="true", limit=str(SKIPS))["skips"][:SKIPS]
+    diagnosis = ask("/diagnosis")
+    skips = ask("/skips", shared="true", limit=str(SKIPS))["skips"][:SKIPS]
     streams = first_streams(run)
     charts: list[ReportChart] = []
     for name in RUN_FIGURES:
         each(f"chart {name}")
-        charts += ask.charts(name, streams)
+        for key, scaler, of in _scalers(name, streams):
+            wide, narrow = (
+                ask(f"/figures/{name}", width=str(width), **of) for width in (WIDTH, WIDTH_NARROW)
+            )
+            charts.append(ReportChart(key, scaler, wide, narrow))
     return ReportData(run, diagnosis, list(streams), charts, skips)
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    server: ApiClient
-    path: str
+def _scalers(name: str, streams: dict[str, str]) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Yield for the chart ``name`` of each of the first scalers its key, the scaler, and the query that chooses it.
 
-    def get(self, what: str, **fields: str) -> dict[str, Any]:
-        answer: dict[str, Any] = msgspec.json.decode(self.server.get(f"{self.path}{what}", fields))
-        return answer
-
-    def charts(self, name: str, streams: dict[str, str]) -> Iterator[ReportChart]:
-        """Yield a chart of each of the first scalers.
-
-        If there is one scaler, or the chart is of all scalers, yield one chart of the stream that the server chooses.
-        """
-        if len(streams) < 2 or name in OF_ALL_SCALERS:
-            yield self.chart(name, name, "", {})
-            return
-        for place, (scaler, stream) in enumerate(list(streams.items())[:SCALERS_MAX]):
-            yield self.chart(f"{name}-{place}", name, scaler, {"stream": stream})
-
-    def chart(self, key: str, name: str, scaler: str, of: dict[str, str]) -> ReportChart:
-        wide, narrow = (
-            self.get(f"/figures/{name}", width=str(width), **of) for width in (WIDTH, WIDTH_NARROW)
-        )
-        return ReportChart(key, scaler, wide, narrow)
+    If there is one scaler, or the chart is of all scalers, yield one chart of the stream that the server chooses.
+    """
+    if len(streams) < 2 or name in OF_ALL_SCALERS:
+        yield name, "", {}
+        return
+    for place, (scaler, stream) in enumerate(list(streams.items())[:SCALERS_MAX]):
+        yield f"{name}-{place}", scaler, {"stream": stream}

@@ -126,13 +126,9 @@ def _shared(path: Path) -> str:
 def _kept(path: Path, fresh: str) -> str:
     """Return the content of ``path``. If it is missing, write ``fresh``, atomically and never over another's file."""
     if not path.exists():
-        draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        private.replace(draft, f"{fresh}\n".encode(), durable=True)
         try:
-            with os.fdopen(handle, "w") as file:
-                file.write(fresh + "\n")
-                file.flush()
-                os.fsync(file.fileno())
             with contextlib.suppress(FileExistsError):
                 os.link(draft, path)
         finally:
