@@ -11,7 +11,7 @@ from typing import Any
 
 import uvicorn
 
-from ampmon_server.cli.serve import listen
+from ampmon_server.http.address import listen
 from ampmon_server.http.app import create_app
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings

@@ -25,7 +25,7 @@ from ampmon.spool import Destination, SpoolWriter, spools
 from ampmon.spool.layout import attempt_directory
 from ampmon.spool.reader import SpoolReader
 from ampmon.system import private
-from ampmon_server.cli.serve import listen
+from ampmon_server.http.address import listen
 from ampmon_server.http.app import create_app
 from ampmon_server.http.process import ServerProcess
 from ampmon_server.http.service import Service

@@ -9,11 +9,14 @@ import select
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from ampmon_server.client import answering
 from ampmon_server.http.app import create_app
+from ampmon_server.http.connection import Connection
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import Sender
@@ -292,3 +295,20 @@ def test_a_foreign_name_ends_its_connection(served: Served) -> None:
 
     assert received.startswith(b"HTTP/1.1 421 ")
     assert received.count(b"HTTP/1.1") == 1
+
+
+def test_a_server_of_one_command_answers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that a command starts for itself does not hold small answers back (Nagle's algorithm)."""
+    held_back = []
+    made = Connection.connection_made
+
+    def noted(self: Connection, transport: Any) -> None:
+        made(self, transport)
+        accepted = transport.get_extra_info("socket")
+        held_back.append(not accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(Connection, "connection_made", noted)
+    with answering.filled(lambda url, token: None) as server:
+        server.get("/runs")
+
+    assert held_back == [False]

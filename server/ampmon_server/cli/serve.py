@@ -6,7 +6,6 @@ Without TLS, other machines cannot reach the server.
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import logging
 import os
 import socket
@@ -19,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from ampmon import sender
-from ampmon.errors import AmpmonError, ConfigurationError
+from ampmon.errors import AmpmonError
 from ampmon_server.cli import CANNOT
 from ampmon_server.cli.serve_settings import settings_of
 from ampmon_server.cli.workers import Workers, end_when_replaced
 from ampmon_server.client.invitation import invitation
 from ampmon_server.http import logs
-from ampmon_server.http.address import address_written
+from ampmon_server.http.address import address, address_written, listen
 from ampmon_server.http.app import create_app
 from ampmon_server.http.auth.keys import SECONDS, Keys
 from ampmon_server.http.auth.tokens import Sessions
@@ -193,55 +192,3 @@ def orphan_senders(directory: Path, every_s: float = EVERY_S) -> Iterator[None]:
         yield
     finally:
         stop.set()
-
-
-# -- the listening socket ----------------------------------------------------------------------------------------------
-
-
-def address(listener: socket.socket, settings: Settings) -> str:
-    """The server's URL for users and programs, without its base path."""
-    host, port = listener.getsockname()[:2]
-    at = ipaddress.ip_address(host)
-    named = settings.allowed_hosts[0] if settings.allowed_hosts else None
-    if settings.tls_cert is not None:
-        place = named or _bracketed(host)
-        return f"https://{place}" if ":" in place.rpartition("]")[2] else f"https://{place}:{port}"
-    if at.is_unspecified:  # the address for this machine: others connect through the proxy
-        host = "::1" if at.version == 6 else "127.0.0.1"
-    elif named is not None and not at.is_loopback:
-        return f"https://{named}"
-    return f"http://{_bracketed(host)}:{port}"
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def listen(settings: Settings) -> socket.socket:
-    """Open a listening socket, to be closed by the caller. Raises ConfigurationError, which says what to do."""
-    try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        raise ConfigurationError(f"--host {settings.host}: it cannot be resolved") from None
-    family, *_, place = found[0]
-    beyond = not ipaddress.ip_address(place[0]).is_loopback
-    if beyond and settings.tls_cert is None and not settings.behind_proxy:
-        raise ConfigurationError(
-            f"--host {settings.host} would be reachable by others without TLS: pass --tls-cert and --tls-key, "
-            "or a proxy that ends TLS with --behind-proxy; or listen on 127.0.0.1, and forward it with ssh -L"
-        )
-    # Name the protocol: only then asyncio turns off Nagle's algorithm, which delays each answer by 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        # Else a port stays taken for a minute after its server has stopped.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(place)
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        raise ConfigurationError(
-            f"port {settings.port} of {settings.host} cannot be used ({error.strerror}): "
-            "stop the program that uses it, or pass another --port (0 for any). If it is ampmon, `ampmon token link` "
-            "prints a link to its page"
-        ) from None
-    return listener

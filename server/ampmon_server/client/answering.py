@@ -6,7 +6,6 @@ Such a server serves the data directory on a free port of 127.0.0.1 while a comm
 from __future__ import annotations
 
 import argparse
-import socket
 import sys
 import tempfile
 import threading
@@ -23,7 +22,7 @@ from ampmon.system import private
 from ampmon_server.client.answers import Run, choose
 from ampmon_server.client.client import ApiClient, ClientError, RequestRefused
 from ampmon_server.client.spool_import import SpoolImport, waiting
-from ampmon_server.http.address import address_written
+from ampmon_server.http.address import address_written, listen
 from ampmon_server.settings import Settings
 
 
@@ -183,7 +182,7 @@ def _serving(settings: Settings) -> Iterator[tuple[Callable[[UUID], bool], ApiCl
         service = Service(settings)
     except AmpmonError as problem:
         raise ClientError(str(problem)) from None
-    with closing(service), socket.create_server(("127.0.0.1", 0)) as listener:
+    with closing(service), listen(replace(settings, port=0)) as listener:
         ready = threading.Event()
         process = ServerProcess(create_app(settings, service), ready=ready.set)
         thread = threading.Thread(target=process.run, args=([listener],), daemon=True)

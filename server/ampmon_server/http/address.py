@@ -1,14 +1,17 @@
-"""The file in which a running server keeps its address, where commands and trainings find it."""
+"""Where a server listens, and the file in which it keeps its address, where commands and trainings find it."""
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ampmon.config import answers
+from ampmon.errors import ConfigurationError
 from ampmon.system import private
+from ampmon_server.settings import Settings
 
 
 @contextmanager
@@ -45,3 +48,52 @@ def is_free(port: int) -> bool:
         tried.bind(("127.0.0.1", port))
         return True
     return False
+
+
+def address(listener: socket.socket, settings: Settings) -> str:
+    """The server's URL for users and programs, without its base path."""
+    host, port = listener.getsockname()[:2]
+    at = ipaddress.ip_address(host)
+    named = settings.allowed_hosts[0] if settings.allowed_hosts else None
+    if settings.tls_cert is not None:
+        place = named or _bracketed(host)
+        return f"https://{place}" if ":" in place.rpartition("]")[2] else f"https://{place}:{port}"
+    if at.is_unspecified:  # the address for this machine: others connect through the proxy
+        host = "::1" if at.version == 6 else "127.0.0.1"
+    elif named is not None and not at.is_loopback:
+        return f"https://{named}"
+    return f"http://{_bracketed(host)}:{port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def listen(settings: Settings) -> socket.socket:
+    """Open a listening socket, to be closed by the caller. Raises ConfigurationError, which says what to do."""
+    try:
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise ConfigurationError(f"--host {settings.host}: it cannot be resolved") from None
+    family, *_, place = found[0]
+    beyond = not ipaddress.ip_address(place[0]).is_loopback
+    if beyond and settings.tls_cert is None and not settings.behind_proxy:
+        raise ConfigurationError(
+            f"--host {settings.host} would be reachable by others without TLS: pass --tls-cert and --tls-key, "
+            "or a proxy that ends TLS with --behind-proxy; or listen on 127.0.0.1, and forward it with ssh -L"
+        )
+    # Name the protocol: only then asyncio turns off Nagle's algorithm, which delays each answer by 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        # Else a port stays taken for a minute after its server has stopped.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            f"port {settings.port} of {settings.host} cannot be used ({error.strerror}): "
+            "stop the program that uses it, or pass another --port (0 for any). If it is ampmon, `ampmon token link` "
+            "prints a link to its page"
+        ) from None
+    return listener
