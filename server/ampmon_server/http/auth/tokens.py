@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ampmon.transport.proof import digest_of, id_of
@@ -31,45 +32,29 @@ NOTED_US = 60 * 1_000_000
 _log = logging.getLogger(__name__)
 
 
-class _Credentials:
-    """The base of credentials kept in ``store``. May raise Busy.
-
-    They expire by ``clock``, the time of day. ``monotonic`` decides how long a lookup is cached. Both return seconds.
-    """
-
-    def __init__(
-        self,
-        store: AccessCalls,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._monotonic = monotonic
-        self._begin()
-
-    def _begin(self) -> None:
-        """Set what the subclass keeps in memory."""
-
-    def _now(self) -> int:
-        return round(self._clock() * 1e6)
-
-
-class Tokens(_Credentials):
+@dataclass(slots=True, eq=False)
+class Tokens:
     """Creates, finds and revokes tokens. Safe to use from any thread, but find tokens from one event loop only.
 
+    They expire by ``clock``, the time of day. ``monotonic`` decides how long a lookup is cached. Both return seconds.
     May raise Busy and, for tokens that this process has not seen before, TooManyAttempts.
     """
 
-    def _begin(self) -> None:
-        self._known: dict[str, tuple[float, Token]] = {}
-        self._unknown: dict[str, float] = {}
-        self._guesses = Rate(UNKNOWN_PER_S, UNKNOWN_BURST)
-        self._all_until = 0.0
-        self._noted: dict[bytes, int] = {}
-        # Own threads: those of the routes may all be busy drawing, and a note may wait for a writer.
-        self._asking = ThreadPoolExecutor(2, thread_name_prefix="ampmon-tokens")
-        self._noting = ThreadPoolExecutor(1, thread_name_prefix="ampmon-token-notes")
+    _store: AccessCalls
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    _known: dict[str, tuple[float, Token]] = field(default_factory=dict)
+    _unknown: dict[str, float] = field(default_factory=dict)
+    _guesses: Rate = field(default_factory=lambda: Rate(UNKNOWN_PER_S, UNKNOWN_BURST))
+    _all_until: float = 0.0
+    _noted: dict[bytes, int] = field(default_factory=dict)
+    # Own threads: those of the routes may all be busy drawing, and a note may wait for a writer.
+    _asking: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="ampmon-tokens")
+    )
+    _noting: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="ampmon-token-notes")
+    )
 
     def new(
         self,
@@ -113,7 +98,7 @@ class Tokens(_Credentials):
         return None if token is None else self._used(token) if used else token
 
     async def _good(self, token_id: str) -> Token | None:
-        now = self._monotonic()
+        now = self.monotonic()
         if self._unknown.get(token_id, 0.0) > now:
             return None
         until, token = self._known.get(token_id, (0.0, None))
@@ -126,8 +111,8 @@ class Tokens(_Credentials):
 
     async def _in_a_flood(self, token_id: str, wait_s: float) -> Token | None:
         """Find an unseen token during a flood of possible guesses: read all tokens at once, at most every `KNOWN_S`."""
-        if self._monotonic() >= self._all_until:
-            self._all_until = self._monotonic() + KNOWN_S
+        if self.monotonic() >= self._all_until:
+            self._all_until = self.monotonic() + KNOWN_S
             await asyncio.get_running_loop().run_in_executor(self._asking, self._look_at_all)
         _, token = self._known.get(token_id, (0.0, None))
         if token is None:
@@ -135,13 +120,13 @@ class Tokens(_Credentials):
         return token if token.is_good(self._now()) else None
 
     def _look_at_all(self) -> None:
-        until = self._monotonic() + KNOWN_S
+        until = self.monotonic() + KNOWN_S
         for token in self._store.tokens():
             if token.is_good(self._now()):
                 remember(self._known, token.id, (until, token))
 
     def _look(self, token_id: str) -> Token | None:
-        until = self._monotonic() + KNOWN_S
+        until = self.monotonic() + KNOWN_S
         token = self._store.token(token_id)
         if token is None:
             self._known.pop(token_id, None)
@@ -164,6 +149,9 @@ class Tokens(_Credentials):
         except StoreError as error:  # no request should fail for it
             _log.warning("Cannot record the last use of token %s: %s", id_of(digest), error)
 
+    def _now(self) -> int:
+        return round(self.clock() * 1e6)
+
     def close(self) -> None:
         """Finish the lookups and notes under way, and cancel those that wait."""
         for threads in (self._asking, self._noting):
@@ -181,27 +169,33 @@ def remember(among: dict[str, Kept], key: str, what: Kept) -> None:
     among[key] = what
 
 
-class Sessions(_Credentials):
-    """Revokes sessions and login codes. Call `revoke` from any thread, `is_revoked` from one event loop."""
+@dataclass(slots=True, eq=False)
+class Sessions:
+    """Revokes sessions and login codes. Call `revoke` from any thread, `is_revoked` from one event loop.
 
-    def _begin(self) -> None:
-        self._known: dict[str, tuple[float, bool]] = {}
+    ``clock`` and ``monotonic`` are as for `Tokens`. May raise Busy.
+    """
+
+    _store: AccessCalls
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    _known: dict[str, tuple[float, bool]] = field(default_factory=dict)
 
     def revoke(self, session: str) -> bool:
         """Revoke a session: here at once, in other server processes within `KNOWN_S`. Or use up a code. Blocks.
 
         Return False if it was revoked before.
         """
-        now = self._now()
+        now = round(self.clock() * 1e6)
         # Nothing lasts longer than a cookie.
         until = now + SECONDS["cookie"] * 1_000_000
         fresh = self._store.revoke_session(digest_of(session), until, now)
-        remember(self._known, session, (self._monotonic() + KNOWN_S, True))
+        remember(self._known, session, (self.monotonic() + KNOWN_S, True))
         return fresh
 
     async def is_revoked(self, session: str) -> bool:
         """Whether a session with a valid signature was revoked."""
-        now = self._monotonic()
+        now = self.monotonic()
         until, revoked = self._known.get(session, (0.0, False))
         if now >= until:
             if until:  # else many event streams of a session would query at once
