@@ -49,15 +49,13 @@ def answering(
         raise ClientError(str(error)) from None
     file = None if token_file is None else Path(token_file)
     settings = Settings(data_directory=options.dir, token_file=file)
-    if options.named:
-        with ApiClient(options.url, _token(settings, options.token)) as server:
-            yield server
-    elif (own := running(settings, options.token)) is not None:
-        with ApiClient(own, _token(settings, options.token)) as server:
-            yield server
-    else:
-        with alone(settings, announced=for_long, first=first) as server:
-            yield server
+    place = options.url if options.named else running(settings, options.token)
+    with (
+        alone(settings, announced=for_long, first=first)
+        if place is None
+        else ApiClient(place, _token(settings, options.token))
+    ) as server:
+        yield server
 
 
 def running(settings: Settings, token: str | None) -> str | None:
