@@ -6,8 +6,9 @@ The distance of a run from a baseline is where its logged values leave the basel
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from typing import Literal, TypeVar
 from uuid import UUID
@@ -18,6 +19,7 @@ from ampmon_server.charts import Figure, View
 from ampmon_server.charts.compared import COMPARED
 from ampmon_server.charts.together import Compared
 from ampmon_server.model.aggregates.departure import Departure, band, departure
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.scalars import empty as no_values
 from ampmon_server.model.words import (
     NONE,
@@ -102,13 +104,31 @@ class Reference:
     name: str | None = None
 
 
-def logged_of(store: Store, run_id: UUID) -> Mapping[str, Name]:
-    """Return what a run logged, by name, those with "loss" in them first. Raises NotFound.
+def logged_of(names: Sequence[Name]) -> Mapping[str, Name]:
+    """Return the logged ``names`` of a run by name, those with "loss" in them first.
 
     The values are those of the lowest rank that has the name, which the charts draw.
     """
-    found = lowest(store.scalar_names(run_id))
+    found = lowest(names)
     return dict(sorted(found.items(), key=lambda item: ("loss" not in item[0], item[0])))
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A run that exists. What it logged is read once, when it is needed."""
+
+    store: Store
+    run_id: UUID
+    run: Summary
+    identity: Identity
+
+    @cached_property
+    def names(self) -> Sequence[Name]:
+        return self.store.scalar_names(self.run_id)
+
+    @cached_property
+    def logged(self) -> Mapping[str, Name]:
+        return logged_of(self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +149,7 @@ class RunLoss:
 def loss_of(store: Store, run_id: UUID) -> RunLoss | None:
     """Return the loss under the first name with "loss" in it. None without one, and for a run that cannot be read."""
     try:
-        first = next(iter(logged_of(store, run_id).values()), None)
+        first = next(iter(logged_of(store.scalar_names(run_id)).values()), None)
     except (NotFound, Unreadable):  # a damaged run must not hide the losses of others
         return None
     if first is None or "loss" not in first.name:
@@ -173,21 +193,16 @@ def draw(
         raise NotFound(
             f"There is no figure {name!r} of several runs; there are {', '.join(COMPARED)}."
         )
-    held = [
-        (place, found[0]) for place, each in enumerate(run_ids) if (found := _held(store, each))
-    ]
+    held = {place: found for place, each in enumerate(run_ids) if (found := _held(store, each))}
     if not held:
         raise NotFound("None of these runs was found.")
-    runs, names = [], [run.name for _, run in held]
-    for place, run in held:
-        source = series_of(store, UUID(run.run_id), ChartRequest(_since_start(run, view)))
-        runs.append(Compared(run.name, place, source, run.started, names))
-    if name == "logged":
-        by = _chosen(store, [run for _, run in held], reference)
-        runs = [
-            _with_logged(store, run, drawn, by, view)
-            for (_, run), drawn in zip(held, runs, strict=True)
-        ]
+    names = [each.run.name for each in held.values()]
+    by = _chosen(held.values(), reference) if name == "logged" else None
+    runs = []
+    for place, each in held.items():
+        source = series_of(store, each.run_id, ChartRequest(_since_start(each.run, view)))
+        drawn = Compared(each.run.name, place, source, each.run.started, names)
+        runs.append(drawn if by is None else _with_logged(each, drawn, by, view))
     # Time since a start has no time zone.
     return figure(runs, replace(view, zone=None))
 
@@ -199,60 +214,50 @@ def compare(
 ) -> Comparison:
     """Compare runs side by side. A run id of None stands for a run that does not exist."""
     found = [_held(store, run_id) for run_id in run_ids]
-    came = [None if each is None else dict(_came(store, each[0])) for each in found]
-    made = [None if each is None else dict(_made(each[1])) for each in found]
-    runs = [None if each is None else each[0] for each in found]
-    there = [run for run in runs if run is not None]
-    names = (name for run in there for name in store.scalar_names(UUID(run.run_id)))
-    own = any(each.user_steps for each in names)
-    baseline, name = _chosen(store, there, reference)
+    came = [None if each is None else dict(_came(each)) for each in found]
+    made = [None if each is None else dict(_made(each.identity)) for each in found]
+    there = [each for each in found if each is not None]
+    own = any(name.user_steps for each in there for name in each.names)
+    baseline, name = _chosen(there, reference)
     distances = [
-        distance(store, baseline, run, name) if run and baseline and name else None for run in runs
+        _distance(baseline, each, name) if each and baseline and name else None for each in found
     ]
-    of = None if baseline is None else baseline.run_id
+    runs = [None if each is None else each.run for each in found]
+    of = None if baseline is None else baseline.run.run_id
     return Comparison(runs, of, name, distances, _lines(came), _lines(made), own)
 
 
-def _chosen(
-    store: Store, runs: Sequence[Summary], reference: Reference
-) -> tuple[Summary | None, str | None]:
+def _chosen(runs: Collection[_Held], reference: Reference) -> tuple[_Held | None, str | None]:
     """Return the baseline and the name to compare.
 
     The default name is the first that the baseline logged, a loss if it has one, else the first of any run.
     """
-    asked = [run for run in runs if run.run_id == str(reference.baseline)]
-    tagged = [run for run in runs if BASELINE in run.tags]
+    asked = [each for each in runs if each.run_id == reference.baseline]
+    tagged = [each for each in runs if BASELINE in each.run.tags]
     baseline = next(iter([*asked, *tagged]), None)
     if reference.name is not None:
         return baseline, reference.name
     ordered = [baseline, *runs] if baseline else runs
-    return baseline, next(
-        (name for run in ordered for name in logged_of(store, UUID(run.run_id))), None
-    )
+    return baseline, next((name for each in ordered for name in each.logged), None)
 
 
 def _with_logged(
-    store: Store,
-    run: Summary,
-    drawn: Compared,
-    by: tuple[Summary | None, str | None],
-    view: View,
+    held: _Held, drawn: Compared, by: tuple[_Held | None, str | None], view: View
 ) -> Compared:
     """Add what a run logged, and the band if it is the baseline, or else where it leaves the band."""
     baseline, name = by
-    run_id = UUID(run.run_id)
-    logged = logged_of(store, run_id)
-    if name is None or name not in logged:
+    if name is None or name not in held.logged:
         # Even if no run has values of the name, the chart has to know which one was asked for.
         none = {} if name is None else {name: no_values()}
-        return replace(drawn, source=replace(drawn.source, logged=list(logged), scalars=none))
-    source = add_logged(store, run_id, drawn.source, [name], logged, _since_start(run, view))
+        return replace(drawn, source=replace(drawn.source, logged=list(held.logged), scalars=none))
+    during = _since_start(held.run, view)
+    source = add_logged(held.store, held.run_id, drawn.source, [name], held.logged, during)
     drawn = replace(drawn, source=source)
     if baseline is None:
         return drawn
-    if run.run_id == baseline.run_id:
-        return replace(drawn, band=band(store.scalar_series(run_id, name, WHOLE, columns=COLUMNS)))
-    left = departure_of(store, baseline, run, name)
+    if held is baseline:
+        return replace(drawn, band=band(_cells(held, name, WHOLE)))
+    left = _departure(baseline, held, name)
     return replace(drawn, left=left if isinstance(left, Departure) else None)
 
 
@@ -264,9 +269,9 @@ def _since_start(run: Summary, view: View) -> View:
     return replace(view, start=start, stop=stop)
 
 
-def _held(store: Store, run_id: UUID | None) -> tuple[Summary, Identity] | None:
+def _held(store: Store, run_id: UUID | None) -> _Held | None:
     try:
-        return None if run_id is None else store.run(run_id)
+        return None if run_id is None else _Held(store, run_id, *store.run(run_id))
     except NotFound:
         return None
 
@@ -282,7 +287,8 @@ def _lines(columns: Sequence[Mapping[str, str] | None]) -> list[ComparedRow]:
     return lines
 
 
-def _came(store: Store, run: Summary) -> Iterator[tuple[str, str]]:
+def _came(held: _Held) -> Iterator[tuple[str, str]]:
+    run = held.run
     verdict = run.verdict if run.updates or run.severity else None
     yield "verdict", NONE if verdict is None else verdict.replace("`", "")
     yield "status", run.status
@@ -296,9 +302,8 @@ def _came(store: Store, run: Summary) -> Iterator[tuple[str, str]]:
     )
     for name, share, error in shares:
         yield f"{name} now", within(share, error)
-    yield "training", effective(store.case(UUID(run.run_id))).sentence
-    logged = logged_of(store, UUID(run.run_id))
-    for name, scalar in islice(logged.items(), SCALARS_MAX):
+    yield "training", effective(held.store.case(held.run_id)).sentence
+    for name, scalar in islice(held.logged.items(), SCALARS_MAX):
         yield f"{name} (last)", _value(join(scalar.value, KINDS.index(scalar.value_kind)))
         yield f"{name} (min)", _value(scalar.least)
 
@@ -335,40 +340,39 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
         yield name, str(value)  # as Python writes it
 
 
-def departure_of(
-    store: Store, baseline: Summary, run: Summary, name: str
-) -> Departure | int | None:
+def _departure(baseline: _Held, held: _Held, name: str) -> Departure | int | None:
     """Return the `departure` of a run over the steps that both runs have; None if they cannot be compared."""
-    held = [logged_of(store, UUID(each.run_id)).get(name) for each in (baseline, run)]
-    if None in held:
+    both = baseline, held
+    if not all(name in each.logged for each in both):
         return None
-    stop = min(each.step for each in held if each) + 1
-    cells = [
-        store.scalar_series(UUID(each.run_id), name, Stretch(0, stop), columns=COLUMNS)
-        for each in (baseline, run)
-    ]
-    return departure(*cells)
+    during = Stretch(0, min(each.logged[name].step for each in both) + 1)
+    return departure(*(_cells(each, name, during) for each in both))
 
 
-def distance(store: Store, baseline: Summary, run: Summary, name: str) -> Distance:
+def _cells(held: _Held, name: str, during: Stretch) -> Cells:
+    return held.store.scalar_series(held.run_id, name, during, columns=COLUMNS)
+
+
+def _distance(baseline: _Held, held: _Held, name: str) -> Distance:
     """Return how far a run is from its baseline in the values logged under ``name``."""
-    if run.run_id == baseline.run_id:
+    if held is baseline:
         return Distance("baseline")
-    found = departure_of(store, baseline, run, name)
+    found = _departure(baseline, held, name)
     if found is None:
         return Distance(f"too few values of {name} to compare")
     if isinstance(found, int):
         return Distance(f"{name} stays within the band, to step {count(found)}", until=found)
-    run_id = UUID(run.run_id)
-    holder = logged_of(store, run_id)[name]
+    holder = held.logged[name]
     # The step is one of the scaler after whose updates the value was logged.
     stream = int(holder.stream) if holder.scaler else None
-    at = store.series(run_id, stream=stream, stop=found.step + 1, columns=100, sampled=False)
+    at = held.store.series(
+        held.run_id, stream=stream, stop=found.step + 1, columns=100, sampled=False
+    )
     words = f"{name} {found.side} the band from step {count(found.step)}"
-    if len({each["scaler"] for each in run.streams}) > 1:
+    if len({each["scaler"] for each in held.run.streams}) > 1:
         words += f" of {at.scaler.name}"
     if not len(at.updates):
         return Distance(words, found.step, found.side, found.until)
-    skipped, held = int(at.updates["skipped"].sum()), float(at.updates["scale_last"][-1])
-    words += f": scale {power_of_two(held)}, {plural(skipped, 'skipped step')} before"
-    return Distance(words, found.step, found.side, found.until, *split_named(held), skipped)
+    skipped, scale = int(at.updates["skipped"].sum()), float(at.updates["scale_last"][-1])
+    words += f": scale {power_of_two(scale)}, {plural(skipped, 'skipped step')} before"
+    return Distance(words, found.step, found.side, found.until, *split_named(scale), skipped)
