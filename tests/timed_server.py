@@ -9,6 +9,8 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from ampmon_server.http.app import create_app
 from ampmon_server.http.process import ServerProcess
@@ -77,9 +79,9 @@ def serving(settings: Settings) -> Iterator[Served]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         ready = threading.Event()
-        process = ServerProcess(
-            create_app(settings, service), ready=ready.set, later=timers.call_later
-        )
+        process = ServerProcess(create_app(settings, service), ready=ready.set)
+        connection: Any = process.config.http
+        process.config.http = partial(connection, later=timers.call_later)  # type: ignore[assignment]
         thread = threading.Thread(target=process.run, args=([listener],), daemon=True)
         thread.start()
         assert ready.wait(DEADLINE_S)

@@ -25,7 +25,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ampmon_server.http.auth.proxies import Proxies
-from ampmon_server.http.connection import HEAD_BYTES_MAX, Connection, Later, WaitingConnections
+from ampmon_server.http.connection import HEAD_BYTES_MAX, Connection, WaitingConnections
 from ampmon_server.http.problems import problem
 from ampmon_server.http.service import Service
 
@@ -45,14 +45,9 @@ _log = logging.getLogger(__name__)
 
 
 class ServerProcess(uvicorn.Server):
-    """Serves the app of an open service. Calls ``ready`` once it listens. Connections get ``later``."""
+    """Serves the app of an open service. Calls ``ready`` once it listens."""
 
-    def __init__(
-        self,
-        app: FastAPI,
-        ready: Callable[[], None] | None = None,
-        later: Later | None = None,
-    ) -> None:
+    def __init__(self, app: FastAPI, ready: Callable[[], None]) -> None:
         service: Service = app.state.service
         settings = service.settings
         super().__init__(
@@ -63,7 +58,6 @@ class ServerProcess(uvicorn.Server):
                     proxies=Proxies(settings.behind_proxy),
                     settings=settings,
                     crowd=WaitingConnections(),
-                    later=later,
                 ),
                 h11_max_incomplete_event_size=HEAD_BYTES_MAX,
                 proxy_headers=False,  # the guard decides which proxies to trust
@@ -91,7 +85,7 @@ class ServerProcess(uvicorn.Server):
         asyncio.get_running_loop().set_exception_handler(_Exhaustion())
         await super().startup(sockets)
         gc.freeze()  # a full collection over loaded modules would block all responses for 70 ms
-        if self.started and self._ready is not None:
+        if self.started:
             self._ready()
 
     async def on_tick(self, counter: int) -> bool:
