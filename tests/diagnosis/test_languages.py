@@ -6,8 +6,8 @@ import pytest
 
 from ampmon.lints.reporter import LINTS
 from ampmon_server.analysis.diagnosis.rules import (
-    fixes,
     forgotten_state,
+    parts,
     ranks_disagree,
     scheduler_ahead,
 )
@@ -72,8 +72,8 @@ WAS = "growth_interval was 50"
             'Fabric(plugins=MixedPrecision("16-mixed", "cuda", torch.amp.GradScaler(growth_interval=2000)))'
             f"  # {WAS}",
         ),
-        (TRAINER, fixes.BF16, "TrainingArguments(bf16=True)"),
-        (LIGHTNING, fixes.BF16, 'Trainer(precision="bf16-mixed")'),
+        (TRAINER, parts.BF16, "TrainingArguments(bf16=True)"),
+        (LIGHTNING, parts.BF16, 'Trainer(precision="bf16-mixed")'),
         (TRAINER, forgotten_state.FIX, RESUMED),
         (TRAINER, CLIP, "TrainingArguments(max_grad_norm=max_norm)"),
         (LIGHTNING, CLIP, "Trainer(gradient_clip_val=max_norm)"),
@@ -143,9 +143,9 @@ def test_a_scaler_on_a_cpu_keeps_its_device() -> None:
 def test_autocast_in_a_fix_is_on_the_scaler_s_device() -> None:
     """The bf16 fix names the CPU in `torch.autocast` for a CPU scaler, and is unchanged for CUDA."""
     cpu = ScalePolicy(scaler_type=OWN, device="cpu")
-    assert 'torch.autocast("cpu", dtype=torch.bfloat16)' in in_settings_of(cpu, fixes.BF16)
-    cuda = in_settings_of(ScalePolicy(scaler_type=OWN, device="cuda:1"), fixes.BF16)
-    assert cuda.splitlines()[:2] == fixes.BF16.splitlines()[:2]
+    assert 'torch.autocast("cpu", dtype=torch.bfloat16)' in in_settings_of(cpu, parts.BF16)
+    cuda = in_settings_of(ScalePolicy(scaler_type=OWN, device="cuda:1"), parts.BF16)
+    assert cuda.splitlines()[:2] == parts.BF16.splitlines()[:2]
 
 
 def test_an_older_client_says_its_device_and_rules() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from ampmon import wire
 from ampmon.lints.reporter import LINTS
-from ampmon_server.analysis.diagnosis.rules import fixes, skip_rate, subnormal
+from ampmon_server.analysis.diagnosis.rules import parts, skip_rate, subnormal
 from ampmon_server.analysis.diagnosis.rules.scale import (
     calibration,
     collapse_forecast,
@@ -75,7 +75,7 @@ FIXES: list[tuple[str, dict[str, Any]]] = [
     (slow_growth.FIX.format(init_scale="256", growth_interval=200), BOTH),
     (Setting("torch", 256.0, 2.0, 0.5, 200).code(ScalePolicy(init_scale=1024.0)), BOTH),
     (stuck_scale.FIX, {}),
-    (fixes.LOOK, ACTIVATIONS),
+    (parts.LOOK, ACTIVATIONS),
     (collapse_forecast.FIX, ACTIVATIONS),
     (LINTS["scaler_under_bf16"].fix, {"enabled": False}),
 ]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.ledger import of_origin
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler
-from ampmon_server.analysis.diagnosis.rules.fixes import LAYER_IN_FP32
+from ampmon_server.analysis.diagnosis.rules.parts import LAYER_IN_FP32, each_scaler
 from ampmon_server.analysis.diagnosis.updates import calibrated_from
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds

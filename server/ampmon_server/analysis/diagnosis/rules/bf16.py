@@ -6,8 +6,7 @@ import numpy as np
 
 from ampmon.numerics.formats import FP16
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler
-from ampmon_server.analysis.diagnosis.rules.fixes import BF16
+from ampmon_server.analysis.diagnosis.rules.parts import BF16, each_scaler
 from ampmon_server.analysis.diagnosis.underflow import MeasuredUnderflow, underflow
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds

@@ -5,8 +5,7 @@ from __future__ import annotations
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.explaining import OUTLIER
 from ampmon_server.analysis.diagnosis.outliers import HEAVY, outlier_ratio
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler
-from ampmon_server.analysis.diagnosis.rules.fixes import LIMIT, LOOK
+from ampmon_server.analysis.diagnosis.rules.parts import LIMIT, LOOK, each_scaler
 from ampmon_server.analysis.diagnosis.updates import (
     Streak,
     calibrated_from,

@@ -16,8 +16,7 @@ from ampmon_server.analysis.diagnosis.outliers import (
     outlier_skips,
     period_of,
 )
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler
-from ampmon_server.analysis.diagnosis.rules.fixes import LAYER_IN_FP32
+from ampmon_server.analysis.diagnosis.rules.parts import LAYER_IN_FP32, each_scaler
 from ampmon_server.analysis.diagnosis.updates import calibrated_from, follows_growth, newest_scale
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.names import module_of, training_loss

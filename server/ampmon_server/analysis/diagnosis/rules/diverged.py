@@ -14,8 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.outliers import culprits_of, norms, typical
-from ampmon_server.analysis.diagnosis.rules.each import fitted
-from ampmon_server.analysis.diagnosis.rules.fixes import GO_BACK
+from ampmon_server.analysis.diagnosis.rules.parts import GO_BACK, fitted
 from ampmon_server.analysis.diagnosis.updates import GROW
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.scalars import mean, not_finite

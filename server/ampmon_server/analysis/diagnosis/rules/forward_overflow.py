@@ -11,8 +11,7 @@ import numpy as np
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.ledger import SkippedUpdate, of_origin
 from ampmon_server.analysis.diagnosis.outliers import norms
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler
-from ampmon_server.analysis.diagnosis.rules.fixes import GO_BACK, LAYER_IN_FP32
+from ampmon_server.analysis.diagnosis.rules.parts import GO_BACK, LAYER_IN_FP32, each_scaler
 from ampmon_server.analysis.diagnosis.updates import DEAD_SCALE, streaks
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds

@@ -10,8 +10,7 @@ import numpy as np
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
 from ampmon_server.analysis.diagnosis.outliers import loss_at
-from ampmon_server.analysis.diagnosis.rules.each import fitted
-from ampmon_server.analysis.diagnosis.rules.fixes import LOOK
+from ampmon_server.analysis.diagnosis.rules.parts import LOOK, fitted
 from ampmon_server.analysis.diagnosis.underflow import UNUSUAL
 from ampmon_server.analysis.diagnosis.updates import Streak, is_alive, streaks, whole_skips
 from ampmon_server.model.aggregates.merging import Cells

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.rules.parts import each_scaler
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.series import Ints

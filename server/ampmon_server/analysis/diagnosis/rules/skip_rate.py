@@ -12,8 +12,7 @@ from ampmon.wire import Finding, Severity
 from ampmon_server.analysis.diagnosis.explaining import OUTLIER
 from ampmon_server.analysis.diagnosis.outliers import HEAVY as HEAVY_LOSS
 from ampmon_server.analysis.diagnosis.outliers import Common, common_of, outlier_skips
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler
-from ampmon_server.analysis.diagnosis.rules.fixes import CLIP, LIMIT, LOOK
+from ampmon_server.analysis.diagnosis.rules.parts import CLIP, LIMIT, LOOK, each_scaler
 from ampmon_server.analysis.diagnosis.updates import calibrated_from, follows_growth
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase

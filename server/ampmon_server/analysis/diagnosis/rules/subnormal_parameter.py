@@ -10,8 +10,7 @@ from ampmon.numerics import sampling_error
 from ampmon.numerics.histogram import ON_GRID_SHARE
 from ampmon.numerics.sampling_error import RUN
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler
-from ampmon_server.analysis.diagnosis.rules.fixes import LAYER_IN_FP32
+from ampmon_server.analysis.diagnosis.rules.parts import LAYER_IN_FP32, each_scaler
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.thresholds import Thresholds

@@ -6,7 +6,7 @@ import numpy as np
 
 from ampmon.numerics.formats import FP16
 from ampmon.wire import Finding, Severity
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.rules.parts import each_scaler
 from ampmon_server.analysis.diagnosis.underflow import LEAST
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase

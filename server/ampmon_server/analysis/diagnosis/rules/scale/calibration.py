@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.rules.parts import each_scaler
 from ampmon_server.analysis.diagnosis.updates import calibrated_from, newest_scale
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.scale_policy import INIT_SCALE

@@ -10,7 +10,7 @@ import numpy as np
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.explaining import BEGAN, NAN
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.rules.parts import each_scaler
 from ampmon_server.analysis.diagnosis.updates import (
     DEAD,
     DEAD_SCALE,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler
-from ampmon_server.analysis.diagnosis.rules.fixes import BF16
+from ampmon_server.analysis.diagnosis.rules.parts import BF16, each_scaler
 from ampmon_server.analysis.diagnosis.updates import is_alive, newest_scale
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds

@@ -6,7 +6,7 @@ import numpy as np
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.outliers import outlier_skips, period_of
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.rules.parts import each_scaler
 from ampmon_server.analysis.diagnosis.rules.skip_rate import at_least, begun, severity_of
 from ampmon_server.analysis.diagnosis.updates import (
     AT_CEILING,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.rules.parts import each_scaler
 from ampmon_server.analysis.diagnosis.updates import held_scale, is_set_by_hand
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.scale_policy import INIT_SCALE

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler
-from ampmon_server.analysis.diagnosis.rules.fixes import RESTART
+from ampmon_server.analysis.diagnosis.rules.parts import RESTART, each_scaler
 from ampmon_server.analysis.diagnosis.rules.subnormal import beyond, cost, shares
 from ampmon_server.analysis.diagnosis.underflow import is_past_growth, underflow, updates_to_grow
 from ampmon_server.analysis.diagnosis.updates import is_set_by_hand

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler
-from ampmon_server.analysis.diagnosis.rules.fixes import RESTART
+from ampmon_server.analysis.diagnosis.rules.parts import RESTART, each_scaler
 from ampmon_server.analysis.diagnosis.underflow import is_past_growth
 from ampmon_server.analysis.diagnosis.updates import CAPPED, is_set_by_hand, newest_scale
 from ampmon_server.model.aggregates.merging import Cells
