@@ -226,15 +226,11 @@ def replayed(step: np.ndarray, whole: bool = True) -> ReplaySource | None:
     was = changed("torch", ScalePolicy())
     would = changed("torch", ScalePolicy(), growth_interval=50)
     recorded, simulated = (
-        Simulation(
-            setting, first, last, last - first + 1, skips, (), None, None, Path(step, *levels)
-        )
-        for setting, skips, levels in (
-            (was, Skips(9, 9, 9), (level, level, level)),
-            (would, Skips(1, 2.2, 3), (level, level + 1, level + 2)),
-        )
+        Simulation(setting, first, last, last - first + 1, skips, (), None, None)
+        for setting, skips in ((was, Skips(9, 9, 9)), (would, Skips(1, 2.2, 3)))
     )
-    return ReplaySource(recorded, simulated, whole)
+    before, after = Path(step, level, level, level), Path(step, level, level + 1, level + 2)
+    return ReplaySource(recorded, before, simulated, after, whole)
 
 
 def _two_parameters(at: Cells) -> ParameterSource:

@@ -84,13 +84,14 @@ def test_the_path_of_the_scale_is_reported_at_places() -> None:
     simulator, places = Simulator(run), run.places(100, 2000, most=400)
     levels = [float(np.log2(updates[place][0])) for place in places.tolist()]
     assert (places[0], places[-1], len(places)) == (100, 2000, 400)
-    for found in (simulator.recorded(places), simulator.run(recorded(run.policy), places=places)):
-        assert found.path is not None
-        assert found.path.steps.tolist() == places.tolist()
-        assert found.path.expected.tolist() == levels
-        assert (found.path.low <= found.path.high).all()
-    fixed = simulator.run(Setting("fixed", 1024.0), places=places).path
-    assert fixed is not None
+    for found in (
+        simulator.recorded_path(places),
+        simulator.path(recorded(run.policy), places),
+    ):
+        assert found.steps.tolist() == places.tolist()
+        assert found.expected.tolist() == levels
+        assert (found.low <= found.high).all()
+    fixed = simulator.path(Setting("fixed", 1024.0), places)
     assert set(fixed.low) == set(fixed.expected) == set(fixed.high) == {10.0}
 
 
@@ -98,14 +99,12 @@ def test_another_stretch_of_a_path_takes_no_other_replay(monkeypatch: pytest.Mon
     """A zoom reuses the replays of the same setting and returns a part of its path."""
     run = history(record(3000, _noisy, growth_interval=50), growth_interval=50)
     simulator, places = Simulator(run), run.places(0, 2999, most=3000)
-    whole = simulator.run(_torch(100), places=places)
+    found, whole = simulator.run(_torch(100)), simulator.path(_torch(100), places)
     monkeypatch.delattr(Replay, "run")  # from here on, a replay raises
-    part = simulator.run(_torch(100), places=places[700:900])
-    assert whole.path is not None
-    assert part.path is not None
+    part = simulator.path(_torch(100), places[700:900])
     for name in ("steps", "low", "expected", "high"):
-        assert (getattr(part.path, name) == getattr(whole.path, name)[700:900]).all()
-    assert replace(part, path=None) == replace(whole, path=None) == simulator.run(_torch(100))
+        assert (getattr(part, name) == getattr(whole, name)[700:900]).all()
+    assert found == simulator.run(_torch(100))
 
 
 @pytest.mark.parametrize("interval", [20, 100, 400])

@@ -53,10 +53,9 @@ _HATCH = {"shape": "/", "fgcolor": "role:muted", "fgopacity": 0.6, "size": 4, "s
 def simulated(window: Window) -> Figure | str:
     """Draw two stepped lines and a band. A sentence gives the policy's result, or says that the run leaves it open."""
     found = window.source.replayed
-    if found is None or found.simulated.path is None:
+    if found is None:
         return why_no_updates(window)
-    path = found.simulated.path
-    was = found.recorded.path or path
+    path, was = found.path, found.was
     low, high = around(np.concatenate([path.low, path.high, was.low, was.high]), pad=0.0)
     return figure(
         _traces(path, was, window),

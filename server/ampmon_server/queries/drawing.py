@@ -163,8 +163,10 @@ def _replay(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     setting = tried(history, asked.replay if own else advised.setting, "sim_")
     places = history.places(*window.steps, most=view.columns // 2)
     found = ReplaySource(
-        simulator.recorded(places),
-        simulator.run(setting, places=places),
+        simulator.recorded(),
+        simulator.recorded_path(places),
+        simulator.run(setting),
+        simulator.path(setting, places),
         history.is_whole,
         history.policy,
         advised,

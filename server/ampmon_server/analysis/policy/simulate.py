@@ -83,23 +83,25 @@ class Simulator:
         self._underflow = UnderflowShares(history, self._risks.part)
         self._kept = lru_cache(maxsize=SETTINGS_KEPT)(self._made)
 
-    def run(
-        self, setting: Setting, replays: int = REPLAYS, places: Ints | None = None
-    ) -> Simulation:
-        """Simulate ``setting`` with this many replays of each kind. The result is deterministic.
+    def run(self, setting: Setting, replays: int = REPLAYS) -> Simulation:
+        """Simulate ``setting`` with this many replays of each kind. The result is deterministic."""
+        return self._kept(setting, replays)[0]
 
-        ``places`` are places of replayed updates, in order. If given, the result has the path of the scale there.
-        """
-        simulation, made = self._kept(setting, replays)
-        return simulation if places is None else replace(simulation, path=self._path(places, made))
+    def path(self, setting: Setting, places: Ints) -> Path:
+        """Return the scale at ``places`` of replayed updates, which are in order, bounded as skips are."""
+        replayed = self._kept(setting, REPLAYS)[1]
+        levels = [np.stack([each.levels_at(places) for each in outcomes]) for outcomes in replayed]
+        middle = np.quantile(levels[0], 0.5, 0, method="nearest")
+        ends = _ends(levels)
+        return Path(self.history.steps_at(places), ends.min(0), middle, ends.max(0))
 
     def _made(self, setting: Setting, replays: int) -> tuple[Simulation, list[_Replays]]:
-        """The simulation without a path, and its replays by kind, of which the exact ones are expected."""
+        """The simulation, and its replays by kind, of which the exact ones are expected."""
         made = [self._replays(kinds, setting, replays) for kinds in self._kinds]
         skips = [np.array([outcome.skips for outcome in outcomes]) for outcomes in made]
         return self._simulation(setting, _band(skips, self.history.replayed), made[0]), made
 
-    def recorded(self, places: Ints | None = None) -> Simulation:
+    def recorded(self) -> Simulation:
         """Return the run as it was recorded."""
         history = self.history
         was = ReplayOutcome()
@@ -108,11 +110,12 @@ class Simulator:
         ):
             was.spent[part, level] += length
         skips = Skips(history.skips, history.skips, history.skips)
-        simulation = self._simulation(recorded(history.policy), skips, [was])
-        if places is None:
-            return simulation
-        level = history.level[history.stretch_of(places)]
-        return replace(simulation, path=Path(history.steps_at(places), level, level, level))
+        return self._simulation(recorded(history.policy), skips, [was])
+
+    def recorded_path(self, places: Ints) -> Path:
+        """Return the recorded scale at ``places``."""
+        level = self.history.level[self.history.stretch_of(places)]
+        return Path(self.history.steps_at(places), level, level, level)
 
     def _simulation(self, setting: Setting, skips: Skips, outcomes: _Replays) -> Simulation:
         history, spent = self.history, [outcome.spent for outcome in outcomes]
@@ -126,13 +129,6 @@ class Simulator:
             self._underflow.mean(spent),
             _ended(outcomes),
         )
-
-    def _path(self, places: Ints, made: list[_Replays]) -> Path:
-        """The path, bounded as skips are: by quantiles of the replays of each kind."""
-        levels = [np.stack([each.levels_at(places) for each in outcomes]) for outcomes in made]
-        middle = np.quantile(levels[0], 0.5, 0, method="nearest")
-        ends = _ends(levels)
-        return Path(self.history.steps_at(places), ends.min(0), middle, ends.max(0))
 
     def _replays(self, kinds: list[Replay], setting: Setting, replays: int) -> _Replays:
         """Replays, equally many of each kind: fewer than ``replays`` if they take too many strides."""

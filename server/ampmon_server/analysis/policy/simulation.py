@@ -71,7 +71,7 @@ class Simulation:
     """A run under ``setting``. ``updates`` counts the replayed updates, from step ``first`` to ``last``.
 
     ``lost`` is of all their elements, None if the run was not sampled. ``ended`` says why training ends early in most
-    replays, None if it does not. ``path`` is None if it was not requested.
+    replays, None if it does not.
     """
 
     setting: Setting
@@ -82,7 +82,6 @@ class Simulation:
     scales: tuple[Spent, ...]
     lost: Lost | None
     ended: str | None
-    path: Path | None = None
 
 
 def has_no_gain(was: Simulation, would: Simulation) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ampmon_server.analysis.policy.simulation import Recommended, Simulation
+from ampmon_server.analysis.policy.simulation import Path, Recommended, Simulation
 from ampmon_server.model.aggregates.gradients import empty as no_gradients
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import empty as no_updates
@@ -126,13 +126,15 @@ class ScaleSource:
 
 @dataclass(frozen=True, slots=True)
 class ReplaySource:
-    """A run as recorded and as simulated under another policy, with the paths of both scales.
+    """A run as recorded and as simulated under another policy, with the paths of both scales, ``was`` and ``path``.
 
     ``whole`` says whether the replay covers the whole run.
     """
 
     recorded: Simulation
+    was: Path
     simulated: Simulation
+    path: Path
     whole: bool
     policy: ScalePolicy = field(default_factory=ScalePolicy)
     recommended: Recommended = field(default_factory=Recommended)
