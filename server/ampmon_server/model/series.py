@@ -5,6 +5,7 @@ Rows are in order of step. If several attempts have the same step, only the late
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias, TypeVar
@@ -40,14 +41,7 @@ class UserSteps:
 
     def back(self, user: int) -> int:
         """Return the first step, at least 0, at which the user's step is ``user`` or more."""
-        low, high = 0, 2**53
-        while low < high:
-            middle = (low + high) // 2
-            if self.forth(np.array([middle]))[0] < user:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(range(2**53), user, key=lambda step: self.forth(np.array([step]))[0])
 
     @property
     def _slope(self) -> float:
