@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ampmon_server.model.words import (
     NONE,
@@ -34,8 +35,6 @@ RECORDING = {
     "newest": "Last update",
     "ranks": "Processes",
 }
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class Readout(NamedTuple):
@@ -156,14 +155,9 @@ def budget_advice(run: Mapping[str, Any]) -> str:
 
 def _newest(run: Mapping[str, Any]) -> Readout:
     time, step = run["last_time"], run["last_step"]
-    exact = (
-        None
-        if time is None
-        else (_EPOCH + timedelta(milliseconds=time // 1000)).isoformat(timespec="milliseconds")
-    )
+    exact = None if time is None else f"{np.datetime64(time // 1000, 'ms')}Z"
     more = "" if step is None else steps(step, step)
-    since = time if run["updates"] else None
-    return Readout("none", more, exact and exact.replace("+00:00", "Z"), since)
+    return Readout("none", more, exact, time if run["updates"] else None)
 
 
 def _exact(number: float | None) -> str | float | None:
