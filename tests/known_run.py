@@ -47,8 +47,8 @@ PARAMETERS = (
 MODULES = (wire.Module("embedding", "Embedding"), wire.Module("head", "Linear"))
 
 ASKED = {
-    "parameter": ChartRequest(parameter="embedding.weight"),
-    "histogram": ChartRequest(parameter="embedding.weight"),
+    "parameter": ChartRequest(View(parameter="embedding.weight")),
+    "histogram": ChartRequest(View(parameter="embedding.weight")),
 }
 """The query of each chart that needs one."""
 

@@ -40,6 +40,8 @@ from batches import counted
 SOME = settings(max_examples=settings().max_examples // 2)
 
 START = 1_700_000_000_000_000
+PARAMETER = "blocks.0.part.0.weight"
+"""The name of the first parameter."""
 
 OWN_AXIS = {"activations", "histogram", "whatif"}
 """The charts with their own x axis. All others are along the run."""
@@ -243,7 +245,6 @@ def _two_parameters(at: Cells) -> ParameterSource:
         none,
         looked,
         np.zeros(shape),
-        chosen="blocks.0.part.0.weight",
     )
 
 
@@ -381,16 +382,12 @@ def _any_parameters(draw: st.DrawFn, step: np.ndarray, time: np.ndarray) -> Para
     histogram = np.zeros((*shape, BINS), np.int64)
     histogram[..., 20] = seed.integers(0, 101, shape) * (looked > 0)
     odd = seed.choice([0.0, 1e-3, 6e4, np.inf, np.nan], shape)
-    name = "blocks.0.part.0.weight"
     return parameters(
         step,
         time,
         histogram,
         looked,
         odd,
-        statistic=draw(st.sampled_from([*STATISTICS])),
-        level=draw(st.sampled_from([None, *LEVELS])),
-        chosen=draw(st.sampled_from([None, name, "<b>"])),
         sample=draw(st.none() | _any_sample()),
     )
 
@@ -466,4 +463,14 @@ def views(draw: st.DrawFn) -> View:
         start, stop = START + start * 100_000, START + stop * 100_000
     of = draw(st.sampled_from(["fp16", "bf16", "e4m3", "e5m2"]))
     y = draw(st.sampled_from(["linear", "log"]))
-    return View(start, stop, draw(st.integers(10, 3000)), x, of, y)
+    return View(
+        start,
+        stop,
+        draw(st.integers(10, 3000)),
+        x,
+        of,
+        y,
+        statistic=draw(st.sampled_from([*STATISTICS])),
+        level=draw(st.sampled_from([None, *LEVELS])),
+        parameter=draw(st.sampled_from([None, PARAMETER, "<b>"])),
+    )

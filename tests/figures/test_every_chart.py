@@ -90,9 +90,12 @@ def test_a_name_that_begins_like_a_role_stays_a_name() -> None:
         source,
         scalars={name: source.scalars["loss"]},
         logged=[name],
-        parameters=replace(source.parameters, names=(name, "role:"), chosen=name),
+        parameters=replace(source.parameters, names=(name, "role:")),
     )
-    charts = {key: resolve(draw(named, View()), ROLES["light"]) for key, draw in FIGURES.items()}
+    charts = {
+        key: resolve(draw(named, View(parameter=name)), ROLES["light"])
+        for key, draw in FIGURES.items()
+    }
     having = {key for key, figure in charts.items() if name in json.dumps(figure)}
     assert having >= {"scalars", "parameters", "activations"}
 
@@ -108,7 +111,7 @@ def test_the_same_step_stands_at_the_same_place_in_every_chart(name: str) -> Non
     """All charts along steps have the same margins and the same x range."""
     at = made.gradients([3], made.totals(made.histograms([{0: 1}]), [0]))
     of = made.source(made.updates([1.0] * 50), at)
-    layout = FIGURES[name](of, View())["layout"]
+    layout = FIGURES[name](of, View(parameter=made.PARAMETER))["layout"]
     assert layout["xaxis"]["range"] == [-0.5, 49.5]
     assert (layout["margin"]["l"], layout["margin"]["r"]) == (MARGIN_LEFT, MARGIN_RIGHT)
 
@@ -121,9 +124,10 @@ def test_a_zoom_is_distinguished_from_the_next(name: str) -> None:
         made.source(made.updates([1.0] * 50), at),
         made.source(made.updates([1.0] * 60), at),
     )
+    first, second = (View(0, stop, parameter=made.PARAMETER) for stop in (9, 10))
     revisions = [
         FIGURES[name](of, view)["layout"]["uirevision"]
-        for of, view in ((before, View(0, 9)), (after, View(0, 9)), (after, View(0, 10)))
+        for of, view in ((before, first), (after, first), (after, second))
     ]
     assert revisions[0] == revisions[1] != revisions[2]
 
@@ -143,7 +147,10 @@ def test_the_axis_of_times_names_the_zone_that_is_asked_for(zone: int, name: str
     """A zone changes nothing but its name on the axis and in the meta data. The page moves the times to it."""
     source = made.source(made.updates([1.0] * 90)[[*range(40), *range(60, 90)]])  # with a gap
     for draw in FIGURES.values():
-        unnamed, there = (draw(source, View(x="time", zone=each)) for each in (None, zone))
+        unnamed, there = (
+            draw(source, View(x="time", zone=each, parameter=made.PARAMETER))
+            for each in (None, zone)
+        )
         if "xaxis" not in unnamed["layout"] or unnamed["layout"]["xaxis"].get("type") != "date":
             continue
         axis = there["layout"]["xaxis"]
@@ -216,7 +223,7 @@ def test_dates_have_room_to_stand_upright(width: int) -> None:
 def test_a_million_updates_are_as_small_as_a_thousand(name: str) -> None:
     """The size of a chart does not grow with the length of the run."""
     short, long = (
-        len(orjson.dumps(FIGURES[name](steady(n, span), View())))
+        len(orjson.dumps(FIGURES[name](steady(n, span), View(parameter=made.PARAMETER))))
         for n, span in ((2_000, 2), (1_000_000, 1024))
     )
     assert long < 3 * short + 100_000
@@ -245,7 +252,9 @@ def test_a_chart_in_the_stack_is_low_and_the_last_has_the_axis(name: str, width:
     at = made.gradients([3], made.totals(made.histograms([{0: 1}]), [0]))
     of = made.source(made.updates([1.0] * 50), at)
     layouts = {
-        where: FIGURES[name](of, View(width=width, position=where))["layout"]
+        where: FIGURES[name](of, View(width=width, position=where, parameter=made.PARAMETER))[
+            "layout"
+        ]
         for where in get_args(Position)
     }
     alone, stacked, last = (layouts[where] for where in ("alone", "stacked", "last"))

@@ -38,7 +38,7 @@ def shaded(figure: dict) -> list[tuple[float, float]]:  # type: ignore[type-arg]
 @pytest.mark.parametrize("x", ["step", "time"])
 def test_every_chart_shades_a_gap(name: str, x: str) -> None:
     """A gap has one shade with a label, from the update before it to the one after it, and nothing else has one."""
-    figure = FIGURES[name](holed(HOLE), View(x=x))  # type: ignore[arg-type]
+    figure = FIGURES[name](holed(HOLE), View(x=x, parameter=made.PARAMETER))  # type: ignore[arg-type]
     ends = [HOLE[0] - 1, HOLE[1]]
     if x == "time":
         ends = [(made.START + step * 100_000) / 1000 for step in ends]
@@ -46,13 +46,13 @@ def test_every_chart_shades_a_gap(name: str, x: str) -> None:
 
     assert [shade["x0"], shade["x1"]] == ends
     assert shade["label"]["text"] == "no record"
-    assert shaded(FIGURES[name](holed(), View(x=x))) == []  # type: ignore[arg-type]
+    assert shaded(FIGURES[name](holed(), View(x=x, parameter=made.PARAMETER))) == []  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["scale", "underflow", "scalars"])
 def test_no_line_is_drawn_across_a_gap(name: str) -> None:
     """Every line has a break inside the gap and nowhere else."""
-    figure = FIGURES[name](holed(HOLE), View())
+    figure = FIGURES[name](holed(HOLE), View(parameter=made.PARAMETER))
     lines = [each for each in figure["data"] if each.get("mode", "").startswith("lines")]
     for line in lines:
         if line.get("fill"):
@@ -67,7 +67,7 @@ def test_no_line_is_drawn_across_a_gap(name: str) -> None:
 @pytest.mark.parametrize("name", ["exponents", "parameters"])
 def test_a_heatmap_is_empty_in_a_gap(name: str) -> None:
     """A heatmap's columns end within one step of the gap, with two empty columns between."""
-    (heat, *_) = FIGURES[name](holed(HOLE), View())["data"]
+    (heat, *_) = FIGURES[name](holed(HOLE), View(parameter=made.PARAMETER))["data"]
     x, z = made.read(heat["x"]), made.read(heat["z"])
     columns = len(x)
     empty = np.flatnonzero(np.isnan(z.reshape(-1, columns)).all(0))

@@ -26,12 +26,13 @@ def _of(steps: int, **fields: Any) -> ParameterSource:
     step = np.arange(steps)
     looked, amax = np.full((steps, 2), 100), np.full((steps, 2), 2.0**-10)
     of = made.parameters(step, made.START + step * 100_000, counts, looked, amax)
-    return ParameterSource(of.names, of.cells, **{"chosen": NAME, **fields})
+    return ParameterSource(of.names, of.cells, **fields)
 
 
-def _drawn(of: ParameterSource, view: View | None = None) -> dict[str, Any]:
+def _drawn(of: ParameterSource, width: int = 1000) -> dict[str, Any]:
     source = made.source(made.updates([1.0] * (int(of.cells["last"].max()) + 1)))
-    return parameter(Source(source.updates, source.gradients, parameters=of), view or View())
+    shown = Source(source.updates, source.gradients, parameters=of)
+    return parameter(shown, View(width=width, parameter=NAME))
 
 
 def test_a_parameter_has_its_shares_its_magnitude_and_its_norm() -> None:
@@ -71,7 +72,7 @@ def test_many_samples_share_a_column() -> None:
     """A column of several samples shows the share over all elements and the largest magnitude."""
     of = _of(80)
     of.cells["amax"][40] = 1.0
-    figure = _drawn(of, View(width=100))
+    figure = _drawn(of, width=100)
     (share,) = made.traces(figure, name="zero")
     assert len(made.read(share["y"])) == 20
     assert made.read(share["y"])[0] == pytest.approx(0.975)
@@ -86,16 +87,17 @@ def test_many_samples_share_a_column() -> None:
 )
 def test_a_parameter_that_is_not_there_is_said(draw: Any, chosen: str | None, words: str) -> None:
     """Without a chosen parameter, or with an unknown one, both charts say so."""
-    of = _of(2, chosen=chosen)
     source = made.source(made.updates([1.0] * 2))
-    figure = draw(Source(source.updates, source.gradients, parameters=of), View())
+    shown = Source(source.updates, source.gradients, parameters=_of(2))
+    figure = draw(shown, View(parameter=chosen))
     assert words in figure["layout"]["meta"]["empty"]
 
 
 def _histogram(sample: ParameterSample) -> dict[str, Any]:
     of = _of(1, sample=sample)
     source = made.source(made.updates([1.0]))
-    return histogram(Source(source.updates, source.gradients, parameters=of), View())
+    shown = Source(source.updates, source.gradients, parameters=of)
+    return histogram(shown, View(parameter=NAME))
 
 
 def test_elements_stand_by_magnitude_in_the_colours_of_their_classes() -> None:
@@ -124,7 +126,7 @@ def test_another_format_has_limits_of_its_own() -> None:
     of = _of(1, sample=made.sample({-9: 1, -6: 2, 9: 3}))
     source = made.source(made.updates([1.0]))
     shown = Source(source.updates, source.gradients, parameters=of)
-    figure = histogram(shown, View(format="e4m3"))
+    figure = histogram(shown, View(format="e4m3", parameter=NAME))
     (bars,) = figure["data"]
     assert bars["marker"]["color"] == ["role:subnormal", "role:normal", "role:skip"]
     assert bars["text"][2].endswith("<br>overflow in E4M3")

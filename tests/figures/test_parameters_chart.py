@@ -63,8 +63,8 @@ def test_of_many_parameters_those_that_lose_most_are_drawn() -> None:
     step = np.zeros(1, np.int64)
     looked = np.full(subnormal.shape, 100)
     amax = np.ones(subnormal.shape)
-    of = made.parameters(step, step + made.START, histogram, looked, amax, level="parameter")
-    figure = _drawn(of)
+    of = made.parameters(step, step + made.START, histogram, looked, amax)
+    figure = _drawn(of, View(level="parameter"))
     names = figure["data"][0]["y"]
     assert names == list(of.names[30 : 30 + ROWS_MAX])
     assert (
@@ -78,7 +78,7 @@ def test_of_many_parameters_those_that_lose_most_are_drawn() -> None:
 )
 def test_each_statistic_has_its_value(statistic: str, value: float) -> None:
     """Each statistic shows its value for a known parameter."""
-    figure = _drawn(_of(np.array([[25]]), statistic=statistic))
+    figure = _drawn(_of(np.array([[25]])), View(statistic=statistic))
     assert made.read(figure["data"][0]["z"])[0, 0] == pytest.approx(value, abs=1e-3)
     assert set(STATISTICS) == {"subnormal", "zero", "headroom", "norm", "on_grid"}
 
@@ -142,13 +142,13 @@ def test_rows_are_labelled_by_block_where_there_is_no_room(
 
 def test_every_statistic_is_offered() -> None:
     """The chart offers every statistic as a choice and marks the current one."""
-    choice = _choices(_of(np.array([[25]]), statistic="zero"))["statistic"]
+    choice = _choices(_of(np.array([[25]])), View(statistic="zero"))["statistic"]
     assert choice["chosen"] == "zero"
     assert [value for value, _ in choice["options"]] == [*STATISTICS]
 
 
-def _choices(of: ParameterSource) -> dict:  # type: ignore[type-arg]
-    return {each["name"]: each for each in _drawn(of)["layout"]["meta"]["choices"]}
+def _choices(of: ParameterSource, view: View | None = None) -> dict:  # type: ignore[type-arg]
+    return {each["name"]: each for each in _drawn(of, view)["layout"]["meta"]["choices"]}
 
 
 def test_parameters_that_do_not_fit_share_the_rows_of_their_modules() -> None:
@@ -167,7 +167,7 @@ def test_parameters_that_do_not_fit_share_the_rows_of_their_modules() -> None:
         ["parameter", "each parameter (480)"],
         ["block", "the worst of each block (40)"],
     ]
-    assert len(_drawn(replace(of, level="parameter"))["data"][0]["y"]) == ROWS_MAX
+    assert len(_drawn(of, View(level="parameter"))["data"][0]["y"]) == ROWS_MAX
 
 
 @pytest.mark.parametrize(
@@ -175,10 +175,10 @@ def test_parameters_that_do_not_fit_share_the_rows_of_their_modules() -> None:
 )
 def test_a_row_of_several_parameters_is_the_worst(statistic: str, value: float) -> None:
     """A row of several parameters has the worst sampled value: most lost, least headroom, or least on the grid."""
-    of = _of(np.array([[10, 40, 0]]), statistic=statistic, level="block")
+    of = _of(np.array([[10, 40, 0]]))
     of.cells["amax"][0] = [1.0, 65504.0, np.nan]
     of.cells["on_grid_min"][0] = [1.0, 0.5, np.nan]
-    z = made.read(_drawn(of)["data"][0]["z"])
+    z = made.read(_drawn(of, View(statistic=statistic, level="block"))["data"][0]["z"])
     assert z.shape == (1, 1)
     assert z[0, 0] == pytest.approx(value, abs=1e-6)
 
@@ -195,16 +195,12 @@ def test_blocks_are_set_apart() -> None:
     """Lines separate the blocks of a model, unless each row is a block."""
     of = _of(np.ones((1, 36), np.int64))
     assert [line["y0"] for line in _drawn(of)["layout"]["shapes"]] == [11.5, 23.5]
-    assert _drawn(replace(of, level="block"))["layout"]["shapes"] == []
+    assert _drawn(of, View(level="block"))["layout"]["shapes"] == []
 
 
 def test_a_search_that_finds_nothing_says_so_and_can_be_changed() -> None:
     """A search without results says so and keeps its field and text."""
-    of = replace(_of(np.zeros((1, 0), np.int64)), search="lstm")
-    source = made.source(made.updates([1.0]))
-    meta = parameters(Source(source.updates, source.gradients, parameters=of), View())["layout"][
-        "meta"
-    ]
+    meta = _drawn(_of(np.zeros((1, 0), np.int64)), View(search="lstm"))["layout"]["meta"]
     assert meta["empty"] == "No parameter matches 'lstm'. Search for part of a name."
     assert [(each["name"], each["chosen"]) for each in meta["choices"]] == [("search", "lstm")]
 
@@ -229,9 +225,9 @@ def test_the_colours_of_a_chart_do_not_move_with_each_sample(
     field = STATISTICS[statistic].stored
     axes = []
     for value in (before, after):
-        of = _of(np.array([[1]]), statistic=statistic)
+        of = _of(np.array([[1]]))
         of.cells[field] = value
-        axes.append(_drawn(of)["layout"]["coloraxis"])
+        axes.append(_drawn(of, View(statistic=statistic))["layout"]["coloraxis"])
     assert (axes[0]["cmin"], axes[0]["cmax"]) == (axes[1]["cmin"], axes[1]["cmax"])
 
 
@@ -246,9 +242,9 @@ def test_nothing_and_an_overflow_do_not_blind_the_colours(
     statistic: str, ends: tuple[float, float], said: list[str]
 ) -> None:
     """Zeros and infinities do not affect the colour range. They take its end colours, and the hover names them."""
-    of = _of(np.ones((1, 4), np.int64), statistic=statistic)
+    of = _of(np.ones((1, 4), np.int64))
     of.cells[STATISTICS[statistic].stored] = [0.01, 0.0, 5.0, np.inf]
-    figure = _drawn(of)
+    figure = _drawn(of, View(statistic=statistic))
     (heatmap,), axis = figure["data"], figure["layout"]["coloraxis"]
     assert (axis["cmin"], axis["cmax"]) == ends
     z = made.read(heatmap["z"])[:, 0]

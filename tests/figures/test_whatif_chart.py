@@ -56,7 +56,7 @@ def test_what_is_measured_is_drawn_apart_from_bounds() -> None:
         (line,) = made.traces(figure, name=name)
         assert made.read(dot["x"]).tolist() == [10]
         assert made.read(line["x"]).tolist() == [level for level in LEVELS if level != 10]
-    (line,) = made.traces(whatif(_source(format="e4m3"), View()), name="subnormal")
+    (line,) = made.traces(whatif(_source(), View(format="e4m3")), name="subnormal")
     assert made.read(line["x"]).tolist() == list(LEVELS)
 
 
@@ -73,7 +73,7 @@ def test_what_comes_back_is_no_more_than_was_zero() -> None:
 
 def test_the_whole_chart_is_as_expected() -> None:
     """The chart marks the newest sample's scale, the limit and the chosen scale, and gives the chosen one's code."""
-    figure = whatif(_source(level=4), View())
+    figure = whatif(_source(), View(whatif_scale=4))
     layout = figure["layout"]
     assert layout["meta"] == {
         "title": whatif.title,
@@ -126,14 +126,14 @@ def test_without_a_choice_the_recommended_scale_is_shown() -> None:
     figure = whatif(_source(recommended=advised), View())
     labels = [each["text"] for each in figure["layout"]["annotations"]]
     assert labels[-1] == "recommended, chosen: 2<sup>6</sup>"
-    other = whatif(_source(recommended=advised, level=12), View())["layout"]["meta"]
+    other = whatif(_source(recommended=advised), View(whatif_scale=12))["layout"]["meta"]
     assert other["standing"].startswith("Alternative: the findings recommend another change")
     assert "2.0**12" in other["code"]
 
 
 def test_another_format_is_stated_beside_fp16() -> None:
     """bf16 has no limit mark and its own code. E4M3 has no code, and its sentence also gives fp16's result there."""
-    bf16, e4m3 = (whatif(_source(format=name), View())["layout"] for name in ("bf16", "e4m3"))
+    bf16, e4m3 = (whatif(_source(), View(format=name))["layout"] for name in ("bf16", "e4m3"))
     assert bf16["meta"]["code"].startswith("with torch.autocast(device_type, dtype=torch.bfloat16)")
     assert [each["text"] for each in bf16["annotations"]] == [
         "newest sample, chosen: 2<sup>10</sup>"
@@ -149,7 +149,7 @@ def test_another_format_is_stated_beside_fp16() -> None:
 
 def test_one_parameter_is_named_and_nothing_is_said_of_none() -> None:
     """The caption names the parameter, and an empty chart gives the reason."""
-    one = whatif(_source(parameter="<b>head</b>"), View())["layout"]["meta"]
+    one = whatif(_source(), View(parameter="<b>head</b>"))["layout"]["meta"]
     assert one["caption"].startswith("The newest gradient of <b>head</b>, steps 40 – 70")
     source = Source(updates.empty(), gradients.empty(), why_none="there is no 'tail'")
     assert (
@@ -162,7 +162,7 @@ def test_one_parameter_is_named_and_nothing_is_said_of_none() -> None:
 def test_of_one_parameter_there_is_no_code_to_write(name: str) -> None:
     """For a single parameter there is no code, and the sentence says that others may overflow."""
     one, every = (
-        whatif(_source(parameter=each, format=name), View())["layout"]["meta"]
+        whatif(_source(), View(parameter=each, format=name))["layout"]["meta"]
         for each in ("head.weight", None)
     )
     assert one["code"] == ""
@@ -176,13 +176,14 @@ def test_a_share_too_small_to_draw_and_a_scale_beyond_the_chart_are_said() -> No
     """A share below the floor is "less than" it, and a current scale beyond the axis is named but not drawn."""
     histogram = np.zeros(BINS)
     histogram[[-15 - EXPONENT_MIN, -EXPONENT_MIN]] = 1e-8, 0.5
-    asked = ScaleSource(Gradient(-13, histogram, 0.0, 2.0), None, 0, 0, level=-8)
-    layout = whatif(Source(updates.empty(), gradients.empty(), scales=asked), View())["layout"]
+    asked = ScaleSource(Gradient(-13, histogram, 0.0, 2.0), None, 0, 0)
+    source = Source(updates.empty(), gradients.empty(), scales=asked)
+    layout = whatif(source, View(whatif_scale=-8))["layout"]
     assert (
         "In the newest finite sample, at 2⁻¹³: beyond the scales shown."
         in layout["meta"]["sentence"]
     )
     assert not [each for each in layout["annotations"] if "newest sample" in each["text"]]
-    asked = replace(asked, gradient=replace(asked.gradient, level=4), level=4)
-    layout = whatif(Source(updates.empty(), gradients.empty(), scales=asked), View())["layout"]
+    source = replace(source, scales=replace(asked, gradient=replace(asked.gradient, level=4)))
+    layout = whatif(source, View(whatif_scale=4))["layout"]
     assert "less than 0.0001\u202f% subnormal" in layout["meta"]["sentence"]

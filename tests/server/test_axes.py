@@ -56,8 +56,11 @@ def test_by_own_steps_no_less_is_drawn(store: Store, own: tuple[int | None, int 
     start, stop = (None if end is None else 100 * end - 1 for end in own)
     for name in ("parameters", "parameter", "exponents", "underflow", "ranks", "skips"):
         by_step, by_own = (
-            draw(store, run_id, name, ChartRequest(view, parameter=PARAMETERS[0].name))
-            for view in (View(start, stop), View(*own, x="user"))
+            draw(store, run_id, name, ChartRequest(view))
+            for view in (
+                View(start, stop, parameter=PARAMETERS[0].name),
+                View(*own, x="user", parameter=PARAMETERS[0].name),
+            )
         )
         words = [
             each["layout"]["meta"]["caption"].split(". ")[0].rstrip(".")

@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from ampmon import wire
 from ampmon.wire.decoding import decode_batch
-from ampmon_server.charts import FIGURES
+from ampmon_server.charts import FIGURES, View
 from ampmon_server.queries.drawing import ChartRequest, draw
 from ampmon_server.store import BadBatch, Store
 from ampmon_server.store.admin import recorded
@@ -153,7 +153,7 @@ def test_charts_read_the_rows_of_their_run_by_key(store: Store) -> None:
     store.ingest(trainer.batch([*trainer.updates(300, sampled=[0, 9]), trainer.scalars({"a": 1})]))
     with logged() as executed:
         for stream, name in itertools.product((None, 0), FIGURES):
-            draw(store, trainer.run_id, name, ChartRequest(stream=stream, parameter="head.weight"))
+            draw(store, trainer.run_id, name, ChartRequest(View(parameter="head.weight"), stream))
     with engines.reading(store._engine) as connection:
         for each in executed:
             plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {each.text}", each.parameters)

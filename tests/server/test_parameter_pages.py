@@ -146,13 +146,14 @@ def test_a_parameter_is_drawn_at_the_newest_sample_in_view(
     """The histogram shows the newest sample in view, the history all of them, the heatmap the names found."""
     trainer = Trainer()
     store.ingest(trainer.batch(trainer.updates(40, sampled=(0, 30), skipped=(20,))))
-    view, name = View(0, stop), PARAMETERS[1].name
-    figure = draw(store, trainer.run_id, "histogram", ChartRequest(view, parameter=name))
+    name = PARAMETERS[1].name
+    one, all_of = View(0, stop, parameter=name), View(0, stop, search="*.weight")
+    figure = draw(store, trainer.run_id, "histogram", ChartRequest(one))
     assert figure["layout"]["meta"]["caption"].startswith(f"Step {step}, ")
-    history = draw(store, trainer.run_id, "parameter", ChartRequest(view, parameter=name))
+    history = draw(store, trainer.run_id, "parameter", ChartRequest(one))
     samples = 1 + (step > 0)
     assert history["layout"]["meta"]["caption"].startswith(f"{samples} sampled step")
-    found = draw(store, trainer.run_id, "parameters", ChartRequest(view, search="*.weight"))
+    found = draw(store, trainer.run_id, "parameters", ChartRequest(all_of))
     assert found["data"][0]["y"] == [each.name for each in PARAMETERS]
     (blamed,) = store.skips(trainer.run_id, parameter=name).rows
     assert blamed.step == 20

@@ -136,8 +136,8 @@ def test_a_chart_without_samples_reads_none(store: Store, monkeypatch: pytest.Mo
             return window(*of)
 
         monkeypatch.setattr(module, "window", noted)
-    for view in (View(3, 30), View()):
-        asked = ChartRequest(view, parameter="head.weight")
+    for view in (View(3, 30, parameter="head.weight"), View(parameter="head.weight")):
+        asked = ChartRequest(view)
         for name in ("skips", "timing", "parameters", "parameter", "scalars"):
             draw(store, trainer.run_id, name, asked)
         assert read == [updates]
@@ -161,8 +161,8 @@ def test_parameters_are_read_where_the_updates_of_their_chart_are(
         return read(connection, scaler, stream, stretch, *of)
 
     monkeypatch.setattr(parameter_rollups, "read", noted)
-    view = View(3, 30, x="user")
-    draw(store, trainer.run_id, "parameter", ChartRequest(view, parameter="head.weight"))
+    view = View(3, 30, x="user", parameter="head.weight")
+    draw(store, trainer.run_id, "parameter", ChartRequest(view))
     series = store.series(trainer.run_id, start=3, stop=30, by="user", columns=view.columns)
     assert found[0] is series.stretch
 

@@ -78,7 +78,7 @@ def test_the_heatmap_and_the_fate_tell_the_same_share(store: Store) -> None:
         draw(store, trainer.run_id, name, asked)["layout"]["meta"]["caption"]
         for name, asked in (
             ("parameters", ChartRequest(view=View(width=100))),
-            ("parameters", ChartRequest(search="head*")),
+            ("parameters", ChartRequest(View(search="head*"))),
             ("underflow", ChartRequest()),
         )
     )

@@ -69,11 +69,11 @@ CHOOSE = "No parameter is chosen: click on a row of the heatmap, or on a name in
 def parameter(window: Window) -> Figure | str:
     """Draw the chosen parameter: shares of its elements, its largest magnitude in fp16's window, and its norm."""
     view, of = window.view, window.source.parameters
-    if of is None or of.chosen is None:
+    if of is None or view.parameter is None:
         return CHOOSE
-    if of.chosen not in of.names:
-        return f"No gradient of a parameter named {of.chosen!r} was sampled in this run."
-    place = of.names.index(of.chosen)
+    if view.parameter not in of.names:
+        return f"No gradient of a parameter named {view.parameter!r} was sampled in this run."
+    place = of.names.index(view.parameter)
     cells, at = in_window(of.cells, window)
     looked = wide(cells, "looked")[:, place] > 0
     cells, at = cells[looked], at[looked]

@@ -106,18 +106,18 @@ def parameters(window: Window) -> Figure | str:
         return why_no_samples(window)
     # The page shows a choice without options as a text field.
     words = "Find parameters by part of a name; * and ? are wildcards"
-    search = choice("search", words, of.search, [])
-    if of.search and not of.names:
-        words = f"No parameter matches {of.search!r}. Search for part of a name."
+    search = choice("search", words, view.search, [])
+    if view.search and not of.names:
+        words = f"No parameter matches {view.search!r}. Search for part of a name."
         return empty(words, choices=[search])
     nothing = empty(why_no_samples(window), choices=[search])
     if not len(of.cells):
         return nothing
     cells, at = in_window(of.cells, window)
-    rows = rows_of(of.names, wide(cells, "looked").sum(0), of.level)
+    rows = rows_of(of.names, wide(cells, "looked").sum(0), view.level)
     if not len(cells) or not len(rows):
         return nothing
-    statistic = STATISTICS[of.statistic]
+    statistic = STATISTICS[view.statistic]
     wanted = min(view.columns // COLUMN_PIXELS, CELLS_MAX // min(len(rows), ROWS_MAX))
     columns, x = merged(cells, at, len(of.names), window, wanted)
     kept = _kept(columns, rows)
@@ -134,7 +134,7 @@ def parameters(window: Window) -> Figure | str:
         caption=_caption(of, columns, rows, left_out),
         meta={
             "choices": [
-                choice("statistic", "Statistic", of.statistic, statistics),
+                choice("statistic", "Statistic", view.statistic, statistics),
                 *_level_choice(rows),
                 search,
             ],

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ampmon.numerics.formats import BF16, FP16
+from ampmon.numerics.formats import BF16, FP16, FloatFormat
 from ampmon_server.analysis.policy.languages import in_settings_of
-from ampmon_server.analysis.whatif import FORMATS, LEVELS, Curve, best, curve, room
+from ampmon_server.analysis.whatif import FORMATS, LEVELS, Curve, Gradient, best, curve, room
 from ampmon_server.charts.parts.chart import chart
 from ampmon_server.charts.parts.layout import (
     FONT,
@@ -102,9 +102,9 @@ def whatif(window: Window) -> Figure | str:
     asked, view = window.source.scales, window.view
     if asked is None:
         return f"No gradient to try at other scales: {window.source.why_none}."
-    at = _Marks.of(asked)
+    at = _Marks.of(asked, view)
     marked = list(at.drawn())
-    shares = curve(asked.gradient, asked.gone, FORMATS[asked.format])
+    shares = curve(asked.gradient, asked.gone, FORMATS[view.format])
     decades = range(int(FLOOR) + 1, 1)
     shown = ticks({FLOOR: percent(0.0), **{decade: percent(10.0**decade) for decade in decades}})
     return figure(
@@ -112,12 +112,12 @@ def whatif(window: Window) -> Figure | str:
         window,
         height=344,
         named=[loss.word for loss in LOSSES],
-        caption=_caption(asked),
+        caption=_caption(asked, view),
         meta={
-            "choices": [choice("format", "Format", asked.format, list(NAMES.items()))],
+            "choices": [choice("format", "Format", view.format, list(NAMES.items()))],
             "slider": {"low": LEVELS[0], "high": LEVELS[-1], "value": at.chosen},
-            "sentence": _sentence(asked, shares, at),
-            **_standing(asked, at),
+            "sentence": _sentence(asked, view, shares, at),
+            **_standing(asked, view, at),
             "bases": {"x": 2, "y": 10},
         },
         uirevision="whatif",
@@ -145,19 +145,19 @@ class _Marks:
     """The scale at which the gradient was measured in the chosen format, None if it was not."""
 
     @classmethod
-    def of(cls, asked: ScaleSource) -> _Marks:
-        newest, into = asked.gradient.level, FORMATS[asked.format]
+    def of(cls, asked: ScaleSource, view: View) -> _Marks:
+        newest, into = asked.gradient.level, FORMATS[view.format]
         limit = round(math.log2(best(asked.gradient, asked.gone, HEADROOM, into).scale))
         scale = asked.recommended.setting.get("init_scale", 0.0)
-        fits = asked.format == _FP16 and asked.parameter is None and scale > 0
+        fits = view.format == _FP16 and view.parameter is None and scale > 0
         advised = round(math.log2(scale)) if fits else None
-        chosen = next(each for each in (asked.level, advised, newest) if each is not None)
+        chosen = next(each for each in (view.whatif_scale, advised, newest) if each is not None)
         return cls(
             newest,
-            limit if limit in LEVELS and asked.format != _BF16 else None,
+            limit if limit in LEVELS and view.format != _BF16 else None,
             advised,
             min(max(chosen, LEVELS[0]), LEVELS[-1]),
-            newest if asked.format == _FP16 else None,
+            newest if view.format == _FP16 else None,
         )
 
     def drawn(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
@@ -236,11 +236,11 @@ def _x_axis(view: View) -> dict[str, Any]:
     }
 
 
-def _caption(asked: ScaleSource) -> str:
-    whose = "all fp16-representable parameters" if asked.parameter is None else asked.parameter
+def _caption(asked: ScaleSource, view: View) -> str:
+    whose = "all fp16-representable parameters" if view.parameter is None else view.parameter
     return (
         f"The newest gradient of {whose}, {steps(asked.first, asked.last)}, moved to other scales in "
-        f"{NAMES[asked.format]}. {_zeros(asked)}Values flushed or overflowed earlier, in gradients of activations, "
+        f"{NAMES[view.format]}. {_zeros(asked)}Values flushed or overflowed earlier, in gradients of activations, "
         "are not included."
     )
 
@@ -255,26 +255,27 @@ def _zeros(asked: ScaleSource) -> str:
     )
 
 
-def _sentence(asked: ScaleSource, shares: Curve, at: _Marks) -> str:
+def _sentence(asked: ScaleSource, view: View, shares: Curve, at: _Marks) -> str:
     """Compare what the chosen scale loses with the sample's scale, and say if that is of one parameter only."""
-    words = _compared(asked, shares, at)
-    if asked.parameter is None:
+    words = _compared(asked, view, shares, at)
+    if view.parameter is None:
         return words
     return f"{words} This covers only this parameter; others may overflow."
 
 
-def _compared(asked: ScaleSource, shares: Curve, at: _Marks) -> str:
-    would, chosen, now = _losses_at(asked, shares, at.chosen), two_to(at.chosen), two_to(at.newest)
-    if asked.format != _FP16:
-        in_fp16 = replace(asked, format=_FP16)
-        newest = _losses_at(in_fp16, curve(asked.gradient, asked.gone, FP16), at.newest)
-        return f"At {chosen} in {NAMES[asked.format]}: {would}. In {_SAMPLE}, at {now} in fp16: {newest}."
+def _compared(asked: ScaleSource, view: View, shares: Curve, at: _Marks) -> str:
+    chosen, now = two_to(at.chosen), two_to(at.newest)
+    would = _losses_at(asked.gradient, FORMATS[view.format], shares, at.chosen)
+    in_fp16 = shares if view.format == _FP16 else curve(asked.gradient, asked.gone, FP16)
+    newest = _losses_at(asked.gradient, FP16, in_fp16, at.newest)
+    if view.format != _FP16:
+        return f"At {chosen} in {NAMES[view.format]}: {would}. In {_SAMPLE}, at {now} in fp16: {newest}."
     if at.chosen == at.newest:
         return f"At {chosen}, as in {_SAMPLE}: {would}."
-    return f"At {chosen}: {would}. In {_SAMPLE}, at {now}: {_losses_at(asked, shares, at.newest)}."
+    return f"At {chosen}: {would}. In {_SAMPLE}, at {now}: {newest}."
 
 
-def _losses_at(asked: ScaleSource, shares: Curve, level: int) -> str:
+def _losses_at(gradient: Gradient, into: FloatFormat, shares: Curve, level: int) -> str:
     if level not in LEVELS:
         return "beyond the scales shown"
     index = LEVELS.index(level)
@@ -282,7 +283,7 @@ def _losses_at(asked: ScaleSource, shares: Curve, level: int) -> str:
     for loss in LOSSES:
         low, high = (float(each[index]) for each in loss.ends(shares))
         parts.append(f"{_between(low, high)} {loss.word}" if high else loss.none)
-    left = room(asked.gradient, FORMATS[asked.format], level)
+    left = room(gradient, into, level)
     if math.isfinite(left) and left < 0:
         parts.append(f"the largest value {-left:.1f} bits too large")
     elif math.isfinite(left):
@@ -302,19 +303,19 @@ def _between(low: float, high: float) -> str:
     return f"{least.removesuffix(SPACE + '%')} – {most}"
 
 
-def _standing(asked: ScaleSource, at: _Marks) -> dict[str, str]:
+def _standing(asked: ScaleSource, view: View, at: _Marks) -> dict[str, str]:
     """Compare the choice with the run's recommendation, and give the code if it is an alternative.
 
     A single parameter has neither, because all parameters share one scale.
     """
     advised, code = asked.recommended, ""
-    is_asked = asked.level is not None or at.recommended is not None
-    if asked.parameter is None and asked.format == _BF16:
+    is_asked = view.whatif_scale is not None or at.recommended is not None
+    if view.parameter is None and view.format == _BF16:
         code = "with torch.autocast(device_type, dtype=torch.bfloat16):  # needs no scaler"
-    elif asked.parameter is None and asked.format == _FP16 and is_asked and at.chosen != at.newest:
+    elif view.parameter is None and view.format == _FP16 and is_asked and at.chosen != at.newest:
         line = f"scaler = ampmon.GradScaler(init_scale=2.0**{at.chosen})"
         code = in_settings_of(asked.policy, line)
     if not code:
         return {"standing": "", "code": ""}
-    same = at.chosen == at.recommended if asked.format == _FP16 else "bfloat16" in advised.code
+    same = at.chosen == at.recommended if view.format == _FP16 else "bfloat16" in advised.code
     return {"standing": advised.standing(same=same), "code": "" if same else code}

@@ -79,45 +79,36 @@ def _unchosen(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
 
 def _parameters(store: Store, run_id: UUID, asked: ChartRequest, *, one: bool = False) -> Source:
     """Read the parameters that match the search, or the chosen ``one``, in as many columns as its chart can show."""
-    if one and asked.parameter is None:
+    view = asked.view
+    if one and view.parameter is None:
         return _unchosen(store, run_id, asked)
 
     def part_of(names: Sequence[str]) -> ParameterPart:
         if one:
-            return ParameterPart([at for at, name in enumerate(names) if name == asked.parameter])
-        places = matching_indices(names, asked.search)
-        return ParameterPart(places, fields(asked.statistic, len(places)))
+            return ParameterPart([at for at, name in enumerate(names) if name == view.parameter])
+        places = matching_indices(names, view.search)
+        return ParameterPart(places, fields(view.statistic, len(places)))
 
     series = read_series(store, run_id, asked, sampled=False)
     of = store.parameter_series(
         run_id,
         series.stretch,
         stream=asked.stream,
-        columns=asked.view.columns // (HISTORY_PIXELS if one else COLUMN_PIXELS),
+        columns=view.columns // (HISTORY_PIXELS if one else COLUMN_PIXELS),
         part_of=part_of,
     )
     if not wide(of.cells, "looked").any():  # then the chart has to know whether anything is sampled
         series = read_series(store, run_id, asked)
-    found = ParameterSource(
-        of.names,
-        of.cells,
-        asked.statistic,
-        of.shard,
-        asked.search,
-        asked.level,
-        asked.parameter,
-        looked_at=of.sample,
-        numel=of.numel,
-    )
+    found = ParameterSource(of.names, of.cells, of.shard, looked_at=of.sample, numel=of.numel)
     return replace(source_of(series), parameters=found)
 
 
 def _sample(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
-    name = asked.parameter
+    name = asked.view.parameter
     if name is None:
         return _unchosen(store, run_id, asked)
     sample = store.parameter_sample(run_id, name, **_steps(asked))
-    found = ParameterSource((name,), no_cells(), chosen=name, sample=sample)
+    found = ParameterSource((name,), no_cells(), sample=sample)
     return replace(_NOTHING, parameters=found)
 
 
@@ -137,14 +128,11 @@ def _modules(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
 
 
 def _scales(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
-    found = measured(store, run_id, asked.stream, asked.parameter)
+    found = measured(store, run_id, asked.stream, asked.view.parameter)
     if isinstance(found, str):
         return replace(_NOTHING, why_none=found)
     scales = replace(
         found,
-        parameter=asked.parameter,
-        format=asked.view.format,
-        level=asked.whatif_scale,
         policy=store.policy(run_id, stream=asked.stream),
         recommended=recommended(store, run_id, asked.thresholds, asked.stream),
     )

@@ -13,7 +13,6 @@ from uuid import UUID
 import numpy as np
 
 from ampmon.wire import COUNT_MAX
-from ampmon_server.charts.parts.rows import Level
 from ampmon_server.charts.parts.source import Axis, Source, View
 from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.model.series import StepClock
@@ -31,9 +30,7 @@ OUTSIDE = 100
 class ChartRequest:
     """What a chart is to show of a run. ``stream`` is any stream of the chosen scaler; None is the run's first.
 
-    ``logged`` is the logged value to draw, None for the first few. ``statistic`` is what to draw of each parameter.
-    ``parameter`` is the one to show in detail. ``whatif_scale`` is the power of two of a scale to try. ``search``
-    selects parameters, and ``level`` is how finely rows split them. ``rank`` shows one rank alone. ``replay`` is a
+    ``logged`` is the logged value to draw, None for the first few. ``rank`` shows one rank alone. ``replay`` is a
     policy and its setting, as `ampmon_server.queries.whatif_reader.tried` takes it. If none is given, the setting is
     the one that the run's findings recommend by these ``thresholds``.
     """
@@ -41,11 +38,6 @@ class ChartRequest:
     view: View = field(default_factory=View)
     stream: int | None = None
     logged: str | None = None
-    statistic: str = "subnormal"
-    parameter: str | None = None
-    whatif_scale: int | None = None
-    search: str = ""
-    level: Level | None = None
     replay: Mapping[str, float | str | None] = field(default_factory=dict)
     rank: int | None = None
     thresholds: Thresholds = field(default_factory=Thresholds)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ampmon_server.charts.parts.source import Level
 from ampmon_server.model.names import block_of, module_of
 from ampmon_server.model.series import Ints
 
-
-Level: TypeAlias = Literal["parameter", "module", "block"]
 
 ROWS_MAX = 300
 """The most rows a reader can tell apart. With more, parameters share a row, unless the reader chose a level."""

@@ -34,21 +34,26 @@ WIDTH_MAX = 1000
 
 Axis: TypeAlias = Literal["step", "time", "user"]
 Position: TypeAlias = Literal["alone", "stacked", "last"]
+Level: TypeAlias = Literal["parameter", "module", "block"]
 Number = TypeVar("Number", float, npt.NDArray[Any])
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The stretch of x to draw, ``start`` <= x < ``stop``, and how to draw it.
+    """The stretch of x to draw, ``start`` <= x < ``stop``, and what the reader chose to see of it.
 
     x is the step, the time in us since the epoch, or the user's own step. A ``start`` or ``stop`` of None is the run's
-    own end. ``width`` is the plot's width in pixels. ``format`` is the number format whose window is drawn over
-    exponents. ``y`` is the type of the axis of logged values. Other charts ignore both. ``zone`` is the time zone that
-    the time axis names, in minutes east of UTC. The page moves times to it. Plotly itself shows the browser's clock.
+    own end. ``width`` is the plot's width in pixels. ``format`` is the number format to draw or to try. ``y`` is the
+    type of the axis of logged values. ``zone`` is the time zone that the time axis names, in minutes east of UTC. The
+    page moves times to it. Plotly itself shows the browser's clock.
 
     ``position`` says whether a chart stands alone or in the page's stack. In the stack, a chart is lower and has no
     legend, and only the ``last`` one has an x axis. Charts of several runs draw logged values as medians of ``smooth``
     columns: 0 draws every value, None chooses by the number of runs and values.
+
+    ``statistic`` is what to draw of each parameter that matches ``search``. ``level`` is how finely rows split the
+    parameters; None splits them as finely as there is room. ``parameter`` is the one to show in detail, and
+    ``whatif_scale`` the power of two of a scale to try.
     """
 
     start: int | None = None
@@ -60,6 +65,11 @@ class View:
     zone: int | None = None
     position: Position = "alone"
     smooth: int | None = None
+    statistic: str = "subnormal"
+    search: str = ""
+    level: Level | None = None
+    parameter: str | None = None
+    whatif_scale: int | None = None
 
     @property
     def columns(self) -> int:
@@ -85,21 +95,16 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class ParameterSource:
-    """Cells of parameters in a view (`ampmon_server.model.aggregates.parameters`), by name, and what to draw of them.
+    """Cells of the parameters that a view shows (`ampmon_server.model.aggregates.parameters`), by name.
 
-    ``names`` are the parameters that match ``search``. For sharded gradients, ``shard`` is the rank whose shards they
-    are. One parameter may be ``chosen``; ``sample`` is its newest sample in the view. ``level`` is how finely rows
-    split the parameters; None splits them as finely as there is room. A larger parameter has only ``looked_at``
-    elements sampled, which stand for all its ``numel`` [n]; None means that all elements are sampled.
+    For sharded gradients, ``shard`` is the rank whose shards they are. ``sample`` is the newest sample in the view of a
+    single parameter. A larger parameter has only ``looked_at`` elements sampled, which stand for all its ``numel`` [n];
+    None means that all elements are sampled.
     """
 
     names: tuple[str, ...]
     cells: Cells
-    statistic: str = "subnormal"
     shard: int | None = None
-    search: str = ""
-    level: Literal["parameter", "module", "block"] | None = None
-    chosen: str | None = None
     sample: ParameterSample | None = None
     looked_at: int | None = None
     numel: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -107,19 +112,15 @@ class ParameterSource:
 
 @dataclass(frozen=True, slots=True)
 class ScaleSource:
-    """A gradient to try at other scales, of one ``parameter`` or of all, from steps ``first`` to ``last``.
+    """A gradient to try at other scales, of one parameter or of all, from steps ``first`` to ``last``.
 
-    ``format`` is the number format to try. ``level`` is the power of two that the reader chose. ``gone`` is the
-    estimate of what fp16 flushed, None if it is unknown.
+    ``gone`` is the estimate of what fp16 flushed, None if it is unknown.
     """
 
     gradient: Gradient
     gone: Flushed | None
     first: int
     last: int
-    parameter: str | None = None
-    format: str = "fp16"
-    level: int | None = None
     policy: ScalePolicy = field(default_factory=ScalePolicy)
     recommended: Recommended = field(default_factory=Recommended)
 

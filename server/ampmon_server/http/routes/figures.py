@@ -81,9 +81,15 @@ async def _asked(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     whatif_scale: Annotated[int | None, Query(ge=-8, le=32)] = None,
     rank: Number = None,
 ) -> ChartRequest:
-    return ChartRequest(
-        view, stream, logged, statistic, parameter, whatif_scale, search, group, replay, rank
+    view = replace(
+        view,
+        statistic=statistic,
+        search=search,
+        level=group,
+        parameter=parameter,
+        whatif_scale=whatif_scale,
     )
+    return ChartRequest(view, stream, logged, replay, rank)
 
 
 @router.get("/runs/{run_id}/figures/{name}", dependencies=[OF_RUN])
