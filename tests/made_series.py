@@ -304,6 +304,7 @@ def sources(draw: st.DrawFn) -> Source:
         modules=draw(st.none() | _any_modules()),
         scalars=_any_scalars(draw, seed, step, time),
         parameters=draw(st.none() | _any_parameters(step[picked], time[picked])),
+        sample=draw(st.none() | _any_sample()),
         resumes=_any_resumes(draw, series),
         flushed=flushed_in(grads),
         ranks=_two_ranks(series),
@@ -388,7 +389,6 @@ def _any_parameters(draw: st.DrawFn, step: np.ndarray, time: np.ndarray) -> Para
         histogram,
         looked,
         odd,
-        sample=draw(st.none() | _any_sample()),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -94,10 +95,8 @@ def test_a_parameter_that_is_not_there_is_said(draw: Any, chosen: str | None, wo
 
 
 def _histogram(sample: ParameterSample) -> dict[str, Any]:
-    of = _of(1, sample=sample)
     source = made.source(made.updates([1.0]))
-    shown = Source(source.updates, source.gradients, parameters=of)
-    return histogram(shown, View(parameter=NAME))
+    return histogram(replace(source, sample=sample), View(parameter=NAME))
 
 
 def test_elements_stand_by_magnitude_in_the_colours_of_their_classes() -> None:
@@ -123,9 +122,8 @@ def test_elements_stand_by_magnitude_in_the_colours_of_their_classes() -> None:
 
 def test_another_format_has_limits_of_its_own() -> None:
     """Another format classifies the elements by its own limits."""
-    of = _of(1, sample=made.sample({-9: 1, -6: 2, 9: 3}))
     source = made.source(made.updates([1.0]))
-    shown = Source(source.updates, source.gradients, parameters=of)
+    shown = replace(source, sample=made.sample({-9: 1, -6: 2, 9: 3}))
     figure = histogram(shown, View(format="e4m3", parameter=NAME))
     (bars,) = figure["data"]
     assert bars["marker"]["color"] == ["role:subnormal", "role:normal", "role:skip"]

@@ -151,7 +151,7 @@ def test_one_parameter_is_named_and_nothing_is_said_of_none() -> None:
     """The caption names the parameter, and an empty chart gives the reason."""
     one = whatif(_source(), View(parameter="<b>head</b>"))["layout"]["meta"]
     assert one["caption"].startswith("The newest gradient of <b>head</b>, steps 40 – 70")
-    source = Source(updates.empty(), gradients.empty(), why_none="there is no 'tail'")
+    source = Source(updates.empty(), gradients.empty(), scales="there is no 'tail'")
     assert (
         whatif(source, View())["layout"]["meta"]["empty"]
         == "No gradient to try at other scales: there is no 'tail'."

@@ -74,10 +74,9 @@ class _Bar:
 )
 def histogram(window: Window) -> Figure | str:
     """Draw the chosen parameter at the newest sample of the view: a bar for each power of two, and one for zeros."""
-    of, view = window.source.parameters, window.view
-    if of is None or view.parameter is None:
+    sample, view = window.source.sample, window.view
+    if view.parameter is None:
         return CHOOSE
-    sample = of.sample
     if sample is None:
         before = f"No gradient of a parameter named {view.parameter!r} was sampled."
         return nothing_here(view, "sampled gradient", before)

@@ -100,8 +100,8 @@ LOSSES = (
 def whatif(window: Window) -> Figure | str:
     """Draw bands of what is lost at each scale in one format, and mark the scales of `_Marks`."""
     asked, view = window.source.scales, window.view
-    if asked is None:
-        return f"No gradient to try at other scales: {window.source.why_none}."
+    if isinstance(asked, str):
+        return f"No gradient to try at other scales: {asked}."
     at = _Marks.of(asked, view)
     marked = list(at.drawn())
     shares = curve(asked.gradient, asked.gone, FORMATS[view.format])

@@ -13,7 +13,6 @@ from ampmon_server.charts.parts.chart import Reads
 from ampmon_server.charts.parts.samples import COLUMN_PIXELS as HISTORY_PIXELS
 from ampmon_server.charts.parts.window import cut
 from ampmon_server.charts.scalars import PANELS_MAX
-from ampmon_server.model.aggregates.parameters import empty as no_cells
 from ampmon_server.model.aggregates.parameters import wide
 from ampmon_server.model.names import matching_indices
 from ampmon_server.queries.sources import (
@@ -108,8 +107,7 @@ def _sample(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     if name is None:
         return _unchosen(store, run_id, asked)
     sample = store.parameter_sample(run_id, name, **_steps(asked))
-    found = ParameterSource((name,), no_cells(), sample=sample)
-    return replace(_NOTHING, parameters=found)
+    return replace(_NOTHING, sample=sample)
 
 
 def _scalars(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
@@ -129,14 +127,13 @@ def _modules(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
 
 def _scales(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     found = measured(store, run_id, asked.stream, asked.view.parameter)
-    if isinstance(found, str):
-        return replace(_NOTHING, why_none=found)
-    scales = replace(
-        found,
-        policy=store.policy(run_id, stream=asked.stream),
-        recommended=recommended(store, run_id, asked.thresholds, asked.stream),
-    )
-    return replace(_NOTHING, scales=scales)
+    if not isinstance(found, str):
+        found = replace(
+            found,
+            policy=store.policy(run_id, stream=asked.stream),
+            recommended=recommended(store, run_id, asked.thresholds, asked.stream),
+        )
+    return replace(_NOTHING, scales=found)
 
 
 def _replay(store: Store, run_id: UUID, asked: ChartRequest) -> Source:

@@ -97,15 +97,13 @@ class View:
 class ParameterSource:
     """Cells of the parameters that a view shows (`ampmon_server.model.aggregates.parameters`), by name.
 
-    For sharded gradients, ``shard`` is the rank whose shards they are. ``sample`` is the newest sample in the view of a
-    single parameter. A larger parameter has only ``looked_at`` elements sampled, which stand for all its ``numel`` [n];
-    None means that all elements are sampled.
+    For sharded gradients, ``shard`` is the rank whose shards they are. A larger parameter has only ``looked_at``
+    elements sampled, which stand for all its ``numel`` [n]; None means that all elements are sampled.
     """
 
     names: tuple[str, ...]
     cells: Cells
     shard: int | None = None
-    sample: ParameterSample | None = None
     looked_at: int | None = None
     numel: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
@@ -151,7 +149,7 @@ class Source:
     Only the charts that draw them get the following. ``modules`` is the newest sample of activations in the view.
     ``scalars`` are cells of logged values, by name. ``logged`` holds every logged name, in the order of drawing.
     Names of ``others`` were logged after steps of other scalers. A ``clock`` gives their values steps of this one.
-    ``parameters`` are the cells of each parameter.
+    ``parameters`` are the cells of each parameter, and ``sample`` is the newest sample of one.
     """
 
     updates: Cells = field(default_factory=no_updates)
@@ -165,6 +163,7 @@ class Source:
     others: Sequence[str] = ()
     clock: StepClock | None = None
     parameters: ParameterSource | None = None
+    sample: ParameterSample | None = None
     rows_from: int = 0
     """Before this step, the store holds no single updates any more, only cells of 16."""
     flushed: Flushed | None = None
@@ -174,8 +173,7 @@ class Source:
     """The rows of each rank at the same steps. Only the chart of ranks gets them."""
     resumes: Sequence[Resume] = ()
     """The process starts that resumed the run, in view or not."""
-    scales: ScaleSource | None = None
-    """The gradient to try at other scales. Only that chart gets it; if it is None, ``why_none`` says why."""
-    why_none: str = ""
+    scales: ScaleSource | str = ""
+    """The gradient to try at other scales, or the reason why there is none. Only that chart gets it."""
     replayed: ReplaySource | None = None
     """The run under another policy. Only that chart gets it."""
