@@ -16,11 +16,8 @@ export class Refused extends Error {
   }
 }
 
-/** The server did not answer, or its answer broke off. */
-class Unreachable extends Error {}
-
 /** The session is missing or has expired. The page keeps its content and waits for a sign-in. */
-export class SignedOut extends Unreachable {}
+export class SignedOut extends Error {}
 
 /** The session is a cookie, or in a frame, where third-party cookies are blocked, a secret in memory.
  * @type {string | null} */
@@ -71,7 +68,7 @@ export async function send(method, path, body) {
 export async function call(path, { headers = {}, ...options }) {
   const own = { signal: AbortSignal.timeout(WAIT_MS), ...options, headers: { ...headers, ...credentials() } };
   const response = await fetch(urlOf(`api/v1${path}`), { ...own, cache: "no-store" }).catch((error) => {
-    throw new Unreachable(String(error));
+    throw new Error(String(error));
   });
   if (response.ok || response.status === 304) return response;
   if (response.status !== 401) throw new Refused(await problem(response));
@@ -133,7 +130,7 @@ const credentials = () => secret === null ? {} : { Authorization: `Bearer ${secr
 /** @param {Response} response @returns {Promise<unknown>} */
 function read(response) {
   return response.json().catch(() => {
-    throw new Unreachable("the server's response was incomplete");
+    throw new Error("the server's response was incomplete");
   });
 }
 

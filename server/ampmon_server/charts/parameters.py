@@ -65,19 +65,15 @@ _HOVER: Mapping[Unit, str] = {
     "magnitude": "10^%{z:.2f}",
     "headroom": "%{z:.1f} bits",
 }
-_ENDS: Mapping[Unit, tuple[str, str]] = {
-    "share": ("−∞", "∞"),
-    "magnitude": ("0", "∞"),
-    "headroom": ("−∞", "∞"),
-}
-"""The words for -inf and inf."""
 
 
 def _said(value: float, unit: Unit) -> str:
     """Return the hover text of a value, empty for NaN."""
     if np.isfinite(value):
         return _HOVER[unit].replace("%{z", "{0").format(value)
-    return "" if np.isnan(value) else _ENDS[unit][value > 0]
+    if np.isnan(value):
+        return ""
+    return "∞" if value > 0 else "0" if unit == "magnitude" else "−∞"
 
 
 def fields(statistic: str, parameters: int) -> tuple[str, ...]:

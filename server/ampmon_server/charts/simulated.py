@@ -33,13 +33,7 @@ _HATCH = {"shape": "/", "fgcolor": "role:muted", "fgopacity": 0.6, "size": 4, "s
     order=110,
     reads="replay",
     tab="whatif",
-    choices=(
-        "sim_policy",
-        "sim_init_scale",
-        "sim_growth_factor",
-        "sim_backoff_factor",
-        "sim_growth_interval",
-    ),
+    choices=tuple(f"{PREFIX}{name}" for name in ("policy", *SETTINGS)),
     definitions={
         "recorded": "The scale as recorded, at a limited number of places along the run. The loss scale chart shows "
         "every change.",
