@@ -20,11 +20,11 @@ def _gradient() -> Gradient:
     """A gradient at scale 2**10: 10 % zeros, 10 % at 2**-15, 70 % at 2**0 and 10 % at 2**11, with amax 2**12."""
     histogram = np.zeros(BINS)
     histogram[[-15 - EXPONENT_MIN, -EXPONENT_MIN, 11 - EXPONENT_MIN]] = 0.1, 0.7, 0.1
-    return Gradient(10, histogram, 0.1, 2.0**12)
+    return Gradient(10, histogram, 0.1, 2.0**12, 40, 70)
 
 
 def _source(**asked: object) -> Source:
-    scales = ScaleSource(_gradient(), None, 40, 70, **asked)  # type: ignore[arg-type]
+    scales = ScaleSource(_gradient(), None, **asked)  # type: ignore[arg-type]
     return Source(updates.empty(), gradients.empty(), scales=scales)
 
 
@@ -65,7 +65,7 @@ def test_what_comes_back_is_no_more_than_was_zero() -> None:
     for tiny, share in ((0.1, 0.103), (0.0, 0.0)):
         histogram = _gradient().histogram.copy()
         histogram[-24 - EXPONENT_MIN] = tiny
-        scales = ScaleSource(replace(_gradient(), histogram=histogram, zeros=0.003), None, 0, 0)
+        scales = ScaleSource(replace(_gradient(), histogram=histogram, zeros=0.003), None)
         figure = whatif(Source(updates.empty(), gradients.empty(), scales=scales), View())
         height = np.log10(share) if share else FLOOR
         assert _at(figure, "subnormal", 12) == pytest.approx(height, abs=1e-4)
@@ -176,7 +176,7 @@ def test_a_share_too_small_to_draw_and_a_scale_beyond_the_chart_are_said() -> No
     """A share below the floor is "less than" it, and a current scale beyond the axis is named but not drawn."""
     histogram = np.zeros(BINS)
     histogram[[-15 - EXPONENT_MIN, -EXPONENT_MIN]] = 1e-8, 0.5
-    asked = ScaleSource(Gradient(-13, histogram, 0.0, 2.0), None, 0, 0)
+    asked = ScaleSource(Gradient(-13, histogram, 0.0, 2.0), None)
     source = Source(updates.empty(), gradients.empty(), scales=asked)
     layout = whatif(source, View(whatif_scale=-8))["layout"]
     assert (

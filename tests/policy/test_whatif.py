@@ -152,7 +152,7 @@ def test_the_headroom_is_that_of_the_power_of_two(scale: float) -> None:
     seen = samples(lambda _: torch.tensor([1.0, largest]), [0])
     both = [
         of_samples(replace(seen, scale=np.array([scale]))),
-        of_parameter(scale, [0, 1], 0, 1, largest),
+        of_parameter(scale, [0, 1], 0, 1, largest, 7),
     ]
     for now in both:
         assert now is not None

@@ -215,7 +215,7 @@ def test_one_parameter_is_moved_to_other_scales_where_the_row_of_its_sample_is_g
     after = measured(store, trainer.run_id, parameter="head.weight")
     assert isinstance(before, ScaleSource)
     assert isinstance(after, ScaleSource)
-    assert (after.first, after.gradient.level) == (4950, 10)
+    assert (after.gradient.first, after.gradient.level) == (4950, 10)
     assert np.array_equal(after.gradient.histogram, before.gradient.histogram)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from ampmon.numerics.formats import BF16, E4M3, E5M2, FP16, FP32, FloatFormat
 from ampmon.numerics.histogram import elsewhere, headroom_bits
 from ampmon_server.analysis.flushed import LOWEST, OCTAVES, Flushed, usable
-from ampmon_server.model.series import Floats, GradientSeries, Ints, take
+from ampmon_server.model.series import Floats, GradientSeries, take
 
 
 FORMATS: Mapping[str, FloatFormat] = {each.name.lower(): each for each in (FP16, BF16, E4M3, E5M2)}
@@ -41,13 +41,16 @@ SMALLEST = 3
 class Gradient:
     """Shares of a gradient's elements at the scale 2^``level``, by bin [64], and of zeros.
 
-    ``amax`` is the largest at that power of two. The shares are those at the real scale, which may lie beside it.
+    ``amax`` is the largest at that power of two. The shares are those at the real scale, which may lie beside it, from
+    step ``first`` to ``last``.
     """
 
     level: int
     histogram: Floats
     zeros: float
     amax: float
+    first: int = 0
+    last: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +84,6 @@ class Best:
     subnormal_high: float
 
 
-def levels(samples: GradientSeries) -> Ints:
-    """The power of two of each sample's scale."""
-    return np.asarray(np.round(np.log2(samples.scale)), np.int64)
-
-
 def of_samples(samples: GradientSeries) -> Gradient | None:
     """Combine the newest samples of the parameters on fp16's grid. None if no sample is finite.
 
@@ -94,22 +92,23 @@ def of_samples(samples: GradientSeries) -> Gradient | None:
     newest = usable(samples, SAMPLES)
     if not len(newest):
         return None
-    level = levels(newest)
+    level = np.round(np.log2(newest.scale))
     now = int(level[-1])
-    of = newest.on_grid
-    largest = float((of.amax * (2.0**now / newest.scale)).max())
-    here = take(of, level == now)
-    bins = (here.histogram / here.elements[:, None]).mean(0)
-    return Gradient(now, bins, float((here.zeros / here.elements).mean()), largest)
+    largest = float((newest.on_grid.amax * (2.0**now / newest.scale)).max())
+    here = take(newest, level == now)
+    of, steps = here.on_grid, here.step.tolist()
+    bins = (of.histogram / of.elements[:, None]).mean(0)
+    zeros = float((of.zeros / of.elements).mean())
+    return Gradient(now, bins, zeros, largest, steps[0], steps[-1])
 
 
 def of_parameter(
-    scale: float, histogram: Sequence[int], zeros: int, looked: int, amax: float
+    scale: float, histogram: Sequence[int], zeros: int, looked: int, amax: float, step: int
 ) -> Gradient:
     """Return one parameter's gradient, from ``looked`` >= 1 elements at a positive, finite ``scale``."""
     level = round(math.log2(scale))
     shares = np.array(histogram, np.float64) / looked
-    return Gradient(level, shares, zeros / looked, amax * (2.0**level / scale))
+    return Gradient(level, shares, zeros / looked, amax * (2.0**level / scale), step, step)
 
 
 def curve(gradient: Gradient, gone: Flushed | None, into: FloatFormat) -> Curve:

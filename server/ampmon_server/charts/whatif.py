@@ -238,8 +238,9 @@ def _x_axis(view: View) -> dict[str, Any]:
 
 def _caption(asked: ScaleSource, view: View) -> str:
     whose = "all fp16-representable parameters" if view.parameter is None else view.parameter
+    where = steps(asked.gradient.first, asked.gradient.last)
     return (
-        f"The newest gradient of {whose}, {steps(asked.first, asked.last)}, moved to other scales in "
+        f"The newest gradient of {whose}, {where}, moved to other scales in "
         f"{NAMES[view.format]}. {_zeros(asked)}Values flushed or overflowed earlier, in gradients of activations, "
         "are not included."
     )

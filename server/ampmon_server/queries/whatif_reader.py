@@ -9,12 +9,12 @@ from weakref import WeakKeyDictionary
 
 from ampmon.numerics.formats import FP32
 from ampmon_server.analysis.diagnosis.diagnose import diagnose
-from ampmon_server.analysis.flushed import Flushed, flushed_in, usable
+from ampmon_server.analysis.flushed import Flushed, flushed_in
 from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.scalers import Kind, Setting, changed
 from ampmon_server.analysis.policy.simulate import Simulator
 from ampmon_server.analysis.policy.simulation import Recommended
-from ampmon_server.analysis.whatif import SAMPLES, levels, of_parameter, of_samples
+from ampmon_server.analysis.whatif import of_parameter, of_samples
 from ampmon_server.charts.parts.source import ScaleSource
 from ampmon_server.model.series import GradientSeries
 from ampmon_server.model.thresholds import Thresholds
@@ -53,11 +53,7 @@ def measured(
         return _of_parameter(store, run_id, stream, parameter)
     samples, flushed = newest_samples(store, run_id, stream)
     gradient = of_samples(samples)
-    if gradient is None:
-        return NONE
-    newest = usable(samples, SAMPLES)
-    steps = newest.step[levels(newest) == gradient.level]
-    return ScaleSource(gradient, flushed, int(steps[0]), int(steps[-1]))
+    return NONE if gradient is None else ScaleSource(gradient, flushed)
 
 
 def newest_samples(store: Store, run_id: UUID, stream: int | None = None) -> NewestSamples:
@@ -83,8 +79,8 @@ def _of_parameter(store: Store, run_id: UUID, stream: int | None, name: str) -> 
     found, scale = sampled.parameters[0], sampled.scale or 0.0
     if not 0 < scale <= FP32.max or not found.looked or found.inf or found.nan or not found.on_grid:
         return f"the newest gradient of {name!r} is not finite, not fp16-representable, or was not sampled"
-    gradient = of_parameter(scale, found.histogram, found.zeros, found.looked, found.amax or 0.0)
-    return ScaleSource(gradient, None, sampled.step, sampled.step)
+    counts = found.histogram, found.zeros, found.looked
+    return ScaleSource(of_parameter(scale, *counts, found.amax or 0.0, sampled.step), None)
 
 
 def recommended(

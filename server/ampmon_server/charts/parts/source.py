@@ -110,15 +110,13 @@ class ParameterSource:
 
 @dataclass(frozen=True, slots=True)
 class ScaleSource:
-    """A gradient to try at other scales, of one parameter or of all, from steps ``first`` to ``last``.
+    """A gradient to try at other scales, of one parameter or of all.
 
     ``gone`` is the estimate of what fp16 flushed, None if it is unknown.
     """
 
     gradient: Gradient
     gone: Flushed | None
-    first: int
-    last: int
     policy: ScalePolicy = field(default_factory=ScalePolicy)
     recommended: Recommended = field(default_factory=Recommended)
 
