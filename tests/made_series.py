@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ampmon.numerics.histogram import BINS, SUBNORMAL_BINS
 from ampmon_server.analysis.flushed import flushed_in
+from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.scalers import changed
 from ampmon_server.analysis.policy.simulation import Path, Simulation, Skips
 from ampmon_server.charts import ParameterSource, ReplaySource, Source, View
@@ -32,6 +33,7 @@ from ampmon_server.model.series import (
     RankRows,
     Resume,
     Totals,
+    empty_gradients,
 )
 from batches import counted
 
@@ -222,17 +224,19 @@ def replayed(step: np.ndarray, whole: bool = True) -> ReplaySource | None:
     if not len(step):
         return None
     step = np.sort(step)
-    first, last = int(step[0]), int(step[-1])
+    none, scales = np.zeros(len(step), bool), np.full(len(step), 65536.0)
+    of = {"policy": ScalePolicy(), "samples": empty_gradients(), "updates": len(step) + (not whole)}
+    history = History.of(step, scales, none, none, **of)
     step = step[:: -(-len(step) // 50)]  # the smallest number of places that is requested
     level = np.full(len(step), 10.0)
     was = changed("torch", ScalePolicy())
     would = changed("torch", ScalePolicy(), growth_interval=50)
     recorded, simulated = (
-        Simulation(setting, first, last, last - first + 1, skips, (), None, None)
+        Simulation(setting, history.replayed, skips, (), None, None)
         for setting, skips in ((was, Skips(9, 9, 9)), (would, Skips(1, 2.2, 3)))
     )
     before, after = Path(step, level, level, level), Path(step, level, level + 1, level + 2)
-    return ReplaySource(recorded, before, simulated, after, whole)
+    return ReplaySource(history, recorded, before, simulated, after)
 
 
 def _two_parameters(at: Cells) -> ParameterSource:

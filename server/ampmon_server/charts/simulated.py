@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ampmon_server.analysis.policy.history import scale_of
+from ampmon_server.analysis.policy.history import History, scale_of
 from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.analysis.policy.scalers import KINDS, Setting, changed
 from ampmon_server.analysis.policy.simulation import Path, sentence
@@ -56,7 +56,7 @@ def simulated(window: Window) -> Figure | str:
         window,
         height=256,
         named=["recorded", "simulated", "band"],
-        caption=_stretch(found),
+        caption=_stretch(found.history),
         meta={
             "form": _form(found.simulated.setting),
             "sentence": sentence(found.recorded, found.simulated),
@@ -100,21 +100,20 @@ def _scale(level: float) -> str:
     return power_of_two(scale_of(level)) if level > -math.inf else "dead"
 
 
-def _stretch(found: ReplaySource) -> str:
-    of = found.simulated
-    where = f"{plural(of.updates, 'step')} replayed, {steps(of.first, of.last)}"
-    if found.whole:
+def _stretch(of: History) -> str:
+    where = f"{plural(of.replayed, 'step')} replayed, {steps(of.first, of.last)}"
+    if of.is_whole:
         return f"{where}: the whole run."
     return f"{where}: only the newest steps, from the scale at that point, without calibration."
 
 
 def _standing(found: ReplaySource) -> dict[str, str]:
     """Compare the setting with the run's recommendation, and give the code if it is an alternative."""
-    setting, advised = found.simulated.setting, found.recommended
+    setting, advised, policy = found.simulated.setting, found.recommended, found.history.policy
     if setting == found.recorded.setting:
         return {"standing": "", "code": ""}
-    same = bool(advised.setting) and setting == changed("torch", found.policy, **advised.setting)
-    code = "" if same else in_settings_of(found.policy, setting.code(found.policy))
+    same = bool(advised.setting) and setting == changed("torch", policy, **advised.setting)
+    code = "" if same else in_settings_of(policy, setting.code(policy))
     return {"standing": advised.standing(same=same), "code": code}
 
 

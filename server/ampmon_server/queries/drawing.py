@@ -148,12 +148,11 @@ def _replay(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     setting = tried(history, asked.replay if own else advised.setting, "sim_")
     places = history.places(*window.steps, most=view.columns // 2)
     found = ReplaySource(
+        history,
         simulator.recorded(),
         simulator.recorded_path(places),
         simulator.run(setting),
         simulator.path(setting, places),
-        history.is_whole,
-        history.policy,
         advised,
     )
     return replace(source, replayed=found)

@@ -118,12 +118,10 @@ class Simulator:
         return Path(self.history.steps_at(places), level, level, level)
 
     def _simulation(self, setting: Setting, skips: Skips, outcomes: _Replays) -> Simulation:
-        history, spent = self.history, [outcome.spent for outcome in outcomes]
+        spent = [outcome.spent for outcome in outcomes]
         return Simulation(
             setting,
-            history.first,
-            history.last,
-            history.replayed,
+            self.history.replayed,
             skips,
             _mean_spent(spent),
             self._underflow.mean(spent),

@@ -68,15 +68,13 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """A run under ``setting``. ``updates`` counts the replayed updates, from step ``first`` to ``last``.
+    """A run under ``setting``. ``updates`` counts the replayed updates.
 
     ``lost`` is of all their elements, None if the run was not sampled. ``ended`` says why training ends early in most
     replays, None if it does not.
     """
 
     setting: Setting
-    first: int
-    last: int
     updates: int
     skips: Skips
     scales: tuple[Spent, ...]

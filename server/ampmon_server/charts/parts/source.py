@@ -27,6 +27,7 @@ from ampmon_server.model.series import (
 
 if TYPE_CHECKING:
     from ampmon_server.analysis.flushed import Flushed
+    from ampmon_server.analysis.policy.history import History
     from ampmon_server.analysis.whatif import Gradient
 
 WIDTH_MAX = 1000
@@ -123,17 +124,13 @@ class ScaleSource:
 
 @dataclass(frozen=True, slots=True)
 class ReplaySource:
-    """A run as recorded and as simulated under another policy, with the paths of both scales, ``was`` and ``path``.
+    """A ``history`` as recorded and as simulated under another policy, with the paths of both, ``was`` and ``path``."""
 
-    ``whole`` says whether the replay covers the whole run.
-    """
-
+    history: History
     recorded: Simulation
     was: Path
     simulated: Simulation
     path: Path
-    whole: bool
-    policy: ScalePolicy = field(default_factory=ScalePolicy)
     recommended: Recommended = field(default_factory=Recommended)
 
 
