@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ampmon_server.model.aggregates.parameters import wide
 from ampmon_server.model.case import LOST, ScalerCase, Skip
 
 
@@ -28,7 +29,7 @@ class _Sizes:
     def __init__(self, scaler: ScalerCase) -> None:
         names, cells = scaler.parameters.names, scaler.parameters.cells
         self._places = {name: place for place, name in enumerate(names)}
-        self._looked = cells["looked"].reshape(len(cells), len(names)) > 0
+        self._looked = wide(cells, "looked") > 0
         self._in_sample = self._looked.sum(1)
         self._most: dict[str, int] = {}
         for skip in scaler.skips:

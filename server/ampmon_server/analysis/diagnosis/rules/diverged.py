@@ -17,6 +17,7 @@ from ampmon_server.analysis.diagnosis.outliers import culprits_of, norms, typica
 from ampmon_server.analysis.diagnosis.rules.parts import GO_BACK, fitted
 from ampmon_server.analysis.diagnosis.updates import GROW
 from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.parameters import wide
 from ampmon_server.model.aggregates.scalars import mean, not_finite
 from ampmon_server.model.case import Case, ScalerCase
 from ampmon_server.model.names import training_loss
@@ -164,12 +165,7 @@ def _norms(scaler: ScalerCase, found: Divergence) -> str:
     if not ratio >= RAISED:
         return ""
     of = scaler.parameters
-    ratios = np.array(
-        [
-            _ratio(each, of.cells["first"], found)
-            for each in of.cells["norm"].reshape(len(of.cells), len(of.names)).T
-        ]
-    )
+    ratios = np.array([_ratio(each, of.cells["first"], found) for each in wide(of.cells, "norm").T])
     if not len(ratios) or np.isnan(ratios).all():
         return NORMS.format(ratio=magnitude_of(ratio))
     return NORM.format(ratio=magnitude_of(ratio), named=of.names[int(np.nanargmax(ratios))])

@@ -11,6 +11,7 @@ from ampmon.numerics.histogram import ON_GRID_SHARE
 from ampmon.numerics.sampling_error import RUN
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.parts import LAYER_IN_FP32, each_scaler
+from ampmon_server.model.aggregates.parameters import wide
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.thresholds import Thresholds
@@ -40,7 +41,9 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Finding | None:
     cells = scaler.parameters.cells[-NEWEST:]
     if not len(cells) or not scaler.parameters.names:
         return None
-    looked, small, on_grid = (_sum(cells[name]) for name in ("looked", "subnormal", "on_grid"))
+    looked, small, on_grid = (
+        wide(cells, name).sum(0) for name in ("looked", "subnormal", "on_grid")
+    )
     judged = (on_grid >= ON_GRID_SHARE * looked) & (looked > 0)
     share = small / np.maximum(looked, 1)
     of, samples = scaler.parameters, int(cells["n"].sum())
@@ -89,11 +92,6 @@ def _around(names: list[str]) -> str:
     alike = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
     shared = [parts[0] for parts in alike]
     return f"module {'.'.join(shared)}" if shared else f"the layer of {names[0]}"
-
-
-def _sum(values: Ints) -> Ints:
-    """The sum over the samples, [parameters]."""
-    return np.asarray(values.reshape(len(values), -1).sum(0), np.int64)
 
 
 def _at_least(share: Floats, looked: Ints, all_of: Ints) -> Floats:
