@@ -20,7 +20,7 @@ from ampmon.identity.process import ProcessIdentity, process_alive, this_process
 from ampmon.sender.loop import Loop
 from ampmon.spool import Destination, Position, SpoolWriter
 from ampmon.spool.reader import SpoolReader
-from ampmon.testing import ManualClock
+from doubles import ManualClock
 from waiting import DEADLINE_S, wait_for
 
 

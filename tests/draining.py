@@ -16,7 +16,7 @@ from ampmon.errors import AmpmonError
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.spool import Destination, spools
 from ampmon.transport import Transport
-from ampmon.wire.decoding import decode_batch
+from ampmon_server.http.decoding import decode_batch
 
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ import msgspec
 import zstandard
 
 from ampmon.errors import HeaderMissing, Refused
-from ampmon.testing import MemoryTransport
 from ampmon.transport.proof import PROOF_PATH, digest_of, id_of, proof
 from attempts import TOKEN
+from doubles import MemoryTransport
 from http_server import HttpServer, QuietHandler
 from waiting import DEADLINE_S
 

@@ -45,7 +45,7 @@ Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=256, patt
 Label: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=256, pattern=VISIBLE)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=4096)]
 Rank: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**20)]
-# In a record, `wire.decoding` checks names: msgspec would take twice as long for an update with these two patterns.
+# In a record, the server checks names: msgspec would take twice as long for an update with these two patterns.
 _PRINTABLE = msgspec.Meta(extra_json_schema={"pattern": PRINTABLE})
 RecordName: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=256), _PRINTABLE]
 # The scaler's name; empty for the process itself.

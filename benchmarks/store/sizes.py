@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Engine, text
 
-from ampmon.wire.decoding import decode_batch
+from ampmon_server.http.decoding import decode_batch
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from ampmon_server.store.engine import engine

@@ -11,13 +11,13 @@ import msgspec
 
 from ampmon import wire
 from ampmon.errors import Unreachable
-from ampmon.testing import MemoryTransport
 from ampmon.transport import HttpTransport, Transport
 from ampmon_server.store.pages.pages import PagedSeries
 from ampmon_server.store.updates import scalars, updates
 from campaigns.faults.life import Key
 from campaigns.soak.proxy import Fault, Proxy
 from databases import defects
+from doubles import MemoryTransport
 from threaded_server import ThreadedServer
 
 
@@ -64,7 +64,7 @@ class Backend(Protocol):
 
 
 class InMemory:
-    """`ampmon.testing.MemoryTransport`, with the faults that need no socket."""
+    """`doubles.MemoryTransport`, with the faults that need no socket."""
 
     faults: tuple[Fault, ...] = ("drop", "lose_ack", "repeat")
 

@@ -29,9 +29,9 @@ from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.destination_worker import DestinationWorker
 from ampmon.spool import Destination, spools
 from ampmon.spool.state import Cursor
-from ampmon.testing import ManualClock
 from campaigns.faults.backends import Backend, InMemory, Real
 from campaigns.faults.life import Key, Kind, Life, Refused
+from doubles import ManualClock
 from draining import Witness, drain
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ampmon import wire
-from ampmon.wire.decoding import decode_batch
+from ampmon_server.http.decoding import decode_batch
 from batches import PARAMETERS, statistics
 from benchmarks.store.samples import Real
 from campaigns.year import campaign, senders

@@ -11,7 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from ampmon import wire
 from ampmon.errors import Unreachable
-from ampmon.wire.decoding import decode_batch
+from ampmon_server.http.decoding import decode_batch
 from campaigns.faults.backends import InMemory, Real
 from campaigns.faults.machine import Machine
 

@@ -20,8 +20,8 @@ from ampmon import wire
 from ampmon.spool import Destination, Position
 from ampmon.spool.reader import SpoolReader
 from ampmon.spool.state import Cursor
-from ampmon.testing import MemoryTransport
-from ampmon.wire.decoding import decode_batch
+from ampmon_server.http.decoding import decode_batch
+from doubles import MemoryTransport
 from draining import drain
 
 

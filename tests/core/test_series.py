@@ -25,10 +25,10 @@ from ampmon.lints.optimizers import Schedule
 from ampmon.probe import attribution, eager
 from ampmon.probe.hooks import BackwardOrderLearner
 from ampmon.probe.ring import Readback
-from ampmon.testing import ManualClock
 from ampmon.training import outcome
 from ampmon.training.outcome import Reading, ReadingOnDevice
 from ampmon.training.series import Stream
+from doubles import ManualClock
 
 
 class Paper:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ampmon import wire
-from ampmon.wire.decoding import UnsupportedVersion, decode_batch
 from ampmon.wire.template import SteadyUpdates
+from ampmon_server.http.decoding import UnsupportedVersion, decode_batch
 
 
 STEP = wire.OptimizerStep(

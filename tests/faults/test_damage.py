@@ -19,10 +19,10 @@ from ampmon.client import current_run
 from ampmon.spool import Destination, Position, SpoolWriter, frame, segments, spools
 from ampmon.spool.layout import segment_path
 from ampmon.spool.reader import SpoolReader
-from ampmon.testing import MemoryTransport
 from attempts import DEAD
 from campaigns.faults.backends import Real
 from campaigns.faults.life import Key, Refused
+from doubles import MemoryTransport
 from draining import drain
 from waiting import DEADLINE_S
 

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ampmon import wire
-from ampmon.wire.decoding import decode_batch
 from ampmon_server.exchange.exported import Exported, tables_of
 from ampmon_server.exchange.formats import TABLES, Table
 from ampmon_server.exchange.logs import CannotImport
+from ampmon_server.http.decoding import decode_batch
 from ampmon_server.store import Store
 from batches import Trainer, adversarial, statistics
 

@@ -7,7 +7,7 @@ import torch
 
 from ampmon.probe.budget import Budget
 from ampmon.probe.timing import Account, Baseline, DeviceTimer, TimedSpan
-from ampmon.testing import ManualClock
+from doubles import ManualClock
 from probe.scripted import Device
 
 

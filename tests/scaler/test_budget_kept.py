@@ -15,7 +15,7 @@ from ampmon import wire
 from ampmon.client.measurer import Measurer
 from ampmon.probe.gpu import loading
 from ampmon.spool import SpoolWriter
-from ampmon.testing import ManualClock
+from doubles import ManualClock
 from recording import recording
 from waiting import wait_for
 

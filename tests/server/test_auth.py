@@ -22,7 +22,6 @@ from starlette.testclient import TestClient
 from starlette.types import Message
 
 from ampmon.errors import ConfigurationError
-from ampmon.testing import ManualClock
 from ampmon.transport.proof import PROOF_PATH
 from ampmon_server.http.app import create_app
 from ampmon_server.http.auth import guard
@@ -34,6 +33,7 @@ from ampmon_server.http.auth.keys import SECONDS, Keys
 from ampmon_server.http.auth.tokens import KNOWN_S, Sessions, Tokens
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, access
+from doubles import ManualClock
 from exact import ask, ask_each
 from statements import statements
 

@@ -18,7 +18,6 @@ from fastapi.testclient import TestClient
 from sqlalchemy import make_url
 
 from ampmon import wire
-from ampmon.testing import ManualClock
 from ampmon_server.background import writer as line
 from ampmon_server.background.writer import LastWrite, QueueFull, WriteQueue, Writer
 from ampmon_server.http.app import create_app
@@ -27,6 +26,7 @@ from ampmon_server.settings import Settings
 from ampmon_server.store.engine import engine, sqlite
 from ampmon_server.store.engine.opening import url_of
 from batches import Trainer
+from doubles import ManualClock
 from postgres import Postgres
 from serving import Server
 from waiting import wait_for

@@ -23,7 +23,6 @@ import torch
 import ampmon
 from ampmon.spool import frame
 from ampmon.spool.state import Cursor
-from ampmon.testing import MemoryTransport
 from ampmon.wire import Finding
 from ampmon_server.cli import main
 from ampmon_server.cli.doctor.printing import Paper, show_replay
@@ -36,6 +35,7 @@ from ampmon_server.client.answers import (
     SkipsAnswer,
 )
 from attempts import Attempt
+from doubles import MemoryTransport
 from draining import drain
 from serving import Server
 from threaded_server import ThreadedServer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ampmon.testing import ManualClock
 from ampmon_server.http.process import Idle
+from doubles import ManualClock
 from serving import Server
 from waiting import wait_for
 from warm import completed

@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 from starlette.types import Message
 
-from ampmon.testing import ManualClock
 from ampmon.transport.proof import ID_LENGTH, NONCE_LENGTH, PROOF_PATH
 from ampmon_server.http import logs
 from ampmon_server.http.app import create_app
@@ -26,6 +25,7 @@ from ampmon_server.http.auth.limits import Limits, Rate, TooManyAttempts
 from ampmon_server.http.logs import LINES_BURST
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
+from doubles import ManualClock
 from statements import statements
 from waiting import DEADLINE_S
 

@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import select
 
 from ampmon import wire
-from ampmon.wire.decoding import decode_batch
 from ampmon_server.charts import FIGURES, View
+from ampmon_server.http.decoding import decode_batch
 from ampmon_server.queries.drawing import ChartRequest, draw
 from ampmon_server.store import BadBatch, Store
 from ampmon_server.store.admin import recorded

@@ -9,12 +9,12 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import text
 
-from ampmon.testing import ManualClock
 from ampmon.transport.proof import id_of
 from ampmon_server.http.auth.limits import Rate, TooManyAttempts
 from ampmon_server.http.auth.tokens import KNOWN_MAX, KNOWN_S, NOTED_US, PREFIX, Tokens
 from ampmon_server.store import NameTaken, NotFound, Sender, Store, Token, Wanted
 from batches import Trainer
+from doubles import ManualClock
 from statements import statements
 
 

@@ -13,13 +13,13 @@ import pytest
 from sqlalchemy import Connection, Engine, make_url, select, text, update
 
 from ampmon import wire
-from ampmon.testing import ManualClock
 from ampmon_server.settings import Settings
 from ampmon_server.store import Busy, Edit, Store, Verification
 from ampmon_server.store.engine import engine, postgresql
 from ampmon_server.store.engine.errors import Conflict
 from ampmon_server.store.schema.tables import runs
 from batches import Trainer
+from doubles import ManualClock
 from postgres import Postgres
 from statements import statements
 from waiting import DEADLINE_S

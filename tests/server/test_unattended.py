@@ -13,7 +13,6 @@ import pytest
 from sqlalchemy import select, update
 
 from ampmon import wire
-from ampmon.testing import ManualClock
 from ampmon_server.alerting.targets import Alerts, Target
 from ampmon_server.analysis.diagnosis.diagnose import diagnose
 from ampmon_server.background import diagnosis_worker as judging
@@ -26,6 +25,7 @@ from ampmon_server.store.engine import engine
 from ampmon_server.store.schema.global_tables import messages, mutes
 from ampmon_server.store.schema.tables import alerts, runs
 from batches import Trainer, now
+from doubles import ManualClock
 from receiver import alerts_to
 from waiting import wait_for
 

@@ -23,9 +23,9 @@ from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.loop import Loop
 from ampmon.spool import Destination, frame, layout, spools
 from ampmon.spool.layout import claim, claimant_of
-from ampmon.testing import ManualClock, MemoryTransport
 from ampmon_server.cli.serve import orphan_senders
 from attempts import DEAD, Attempt, end_sender, seqs, working
+from doubles import ManualClock, MemoryTransport
 from draining import drain
 from recording_server import RecordingServer
 from waiting import DEADLINE_S, wait_for

@@ -28,8 +28,8 @@ from ampmon.sender.destination_worker import DestinationWorker
 from ampmon.sender.loop import http_transports
 from ampmon.spool import Destination, frame, layout, spools
 from ampmon.spool.state import Cursor
-from ampmon.testing import ManualClock, MemoryTransport
 from attempts import DEAD, Attempt, seqs
+from doubles import ManualClock, MemoryTransport
 from draining import DrainReport, drain
 from recording_server import RecordingServer
 from waiting import wait_for

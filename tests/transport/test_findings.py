@@ -21,8 +21,8 @@ import ampmon
 from ampmon import wire
 from ampmon.client.findings import FindingListener, Findings
 from ampmon.spool.state import Answers, requested
-from ampmon.testing import MemoryTransport
 from attempts import Attempt, end_sender
+from doubles import MemoryTransport
 from draining import drain
 from older_torch import named
 from serving import Server

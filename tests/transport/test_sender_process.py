@@ -32,9 +32,9 @@ from ampmon.sender.statusfile import DestinationStatus, SenderStatus, token_id
 from ampmon.spool import Destination, frame, spools
 from ampmon.spool.state import Cursor
 from ampmon.system import private
-from ampmon.testing import ManualClock, MemoryTransport
-from ampmon.wire.decoding import decode_batch
+from ampmon_server.http.decoding import decode_batch
 from attempts import DEAD, Attempt, end_sender, killed, seqs, working
+from doubles import ManualClock, MemoryTransport
 from http_server import HttpServer, QuietHandler
 from recording_server import USUAL, RecordingServer, answer_for
 from serving import free_port

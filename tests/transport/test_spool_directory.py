@@ -25,8 +25,8 @@ from ampmon.spool.layout import attempt_directory
 from ampmon.spool.reader import Chunk, SpoolReader
 from ampmon.spool.state import Cursor
 from ampmon.spool.tail import SpoolTail
-from ampmon.testing import ManualClock
 from attempts import BEGIN, Attempt, endless, killed, read_on, seqs_of
+from doubles import ManualClock
 from waiting import wait_for
 
 

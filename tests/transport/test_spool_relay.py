@@ -18,8 +18,8 @@ from ampmon.spool import segments
 from ampmon.spool.reader import SpoolReader
 from ampmon.spool.relay import RING_BYTES, Relay
 from ampmon.system import mounts
-from ampmon.testing import ManualClock
 from attempts import BEGIN, Attempt, read_on, seqs_of
+from doubles import ManualClock
 from waiting import DEADLINE_S, wait_for
 
 
@@ -330,7 +330,7 @@ FORKING = """
 import os, sys, time
 from pathlib import Path
 sys.path.insert(0, {folder!r})
-from ampmon.testing import ManualClock
+from doubles import ManualClock
 from attempts import Attempt
 from waiting import DEADLINE_S, wait_for
 attempt = Attempt(Path(sys.argv[1]))

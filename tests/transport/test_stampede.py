@@ -8,7 +8,7 @@ import random
 import pytest
 
 from ampmon.sender.backoff import Backoff
-from ampmon.testing import ManualClock
+from doubles import ManualClock
 
 
 SENDERS = 1000

@@ -23,9 +23,9 @@ from ampmon.sender.adoption import SILENT_S, take
 from ampmon.sender.sync import Sync
 from ampmon.spool import Destination, spools
 from ampmon.spool.layout import claim
-from ampmon.testing import ManualClock, MemoryTransport
 from attempts import DEAD, Attempt, seqs
 from certificates import Authority
+from doubles import ManualClock, MemoryTransport
 from recording_server import RecordingServer
 from serving import Server
 from typed import typed

@@ -13,8 +13,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from ampmon import wire
-from ampmon.wire.decoding import TooLarge, UnsupportedVersion, decode_batch
 from ampmon_server.http.auth.access import Caller, requires
+from ampmon_server.http.decoding import TooLarge, UnsupportedVersion, decode_batch
 from ampmon_server.http.metrics import reason_of
 from ampmon_server.http.problems import refusals
 from ampmon_server.http.routes import bodies

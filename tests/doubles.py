@@ -1,4 +1,4 @@
-"""Fakes that behave like the real thing, for tests of ampmon and of code that uses it: a server, and a clock."""
+"""Doubles that behave like the real thing: a server in memory, and a clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from ampmon import wire
 from ampmon.config import Route
 from ampmon.errors import HeaderMissing, Refused, Unreachable
-from ampmon.wire.decoding import TooLarge, UnsupportedVersion, decode_batch
+from ampmon_server.http.decoding import TooLarge, UnsupportedVersion, decode_batch
 
 
 class MemoryTransport:

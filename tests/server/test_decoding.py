@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from ampmon import wire
-from ampmon.wire import decoding
-from ampmon.wire.decoding import TooLarge, decode_batch
+from ampmon_server.http import decoding
+from ampmon_server.http.decoding import TooLarge, decode_batch
 from batches import Trainer
 
 
