@@ -22,6 +22,7 @@ from ampmon.probe.accelerator import current_stream, on
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gpu.loading import NotReady
 from ampmon.probe.gradients import MEASURED, local_elements
+from ampmon.probe.pending import Awaited, on_host
 from ampmon.probe.ring import Readback
 
 
@@ -166,15 +167,16 @@ class Gathering:
             # Behind the work that computes the values: the backward pass runs on the streams of the forward pass.
             with on(stream):
                 if kept:
-                    rows = Readback(torch.cat([packed for _, packed in kept]))
-                    found.packed.append(([module for (_, module), _ in kept], rows))
+                    modules = [module for (_, module), _ in kept]
+                    rows = torch.cat([packed for _, packed in kept])
+                    found.parts.append(eager.fetch(rows, modules))
                 if magnitudes:
                     on_way = Readback(torch.stack([each for _, each in magnitudes]))
                     found.magnitudes_on_device.append(([place for place, _ in magnitudes], on_way))
         for owner, count in list(self._elements.items()):
             if self._is_kept(owner):
                 found.elements[owner[1]] = found.elements.get(owner[1], 0) + count
-        found.statistics = [each for owner, each in self._statistics if self._is_kept(owner)]
+        found.parts += [on_host(each) for owner, each in self._statistics if self._is_kept(owner)]
         return found
 
     def _given(self, tensor: torch.Tensor, *, in_place: bool) -> int:
@@ -226,12 +228,12 @@ class ActivationSample:
     calls: list[_Call] = field(default_factory=list)
     elements: dict[int, int] = field(default_factory=dict)
     magnitudes: dict[int, float] = field(default_factory=dict)
-    statistics: list[Statistics] = field(default_factory=list)
-    packed: list[tuple[list[int], Readback]] = field(default_factory=list)
+    parts: list[Awaited[Statistics]] = field(default_factory=list)
     magnitudes_on_device: list[tuple[list[int], Readback]] = field(default_factory=list)
 
     def ready(self) -> bool:
-        return all(each.ready() for _, each in (*self.packed, *self.magnitudes_on_device))
+        magnitudes = all(copy.ready() for _, copy in self.magnitudes_on_device)
+        return magnitudes and all(each.ready() for each in self.parts)
 
     def result(self) -> wire.Activations | None:
         """The sample for the record, or None if nothing was measured. Waits for values that are not there yet."""
@@ -242,8 +244,8 @@ class ActivationSample:
         forward = [
             _largest(values.get(each, 0.0) for each in self.outputs[module]) for module in modules
         ]
-        fetched = [eager.unpack(copy.result(), owners) for owners, copy in self.packed]
-        statistics = Statistics.added([Statistics.nothing(modules), *self.statistics, *fetched])
+        parts = (each.result() for each in self.parts)
+        statistics = Statistics.added([Statistics.nothing(modules), *parts])
         elements = [self.elements.get(module, 0) for module in modules]
         return wire.Activations(
             gradients=statistics.to_wire(),

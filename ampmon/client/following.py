@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -13,7 +12,8 @@ import torch
 from torch.amp.grad_scaler import GradScaler
 
 from ampmon.client.iteration import Iteration
-from ampmon.probe.ring import Readback, ReadbackPart
+from ampmon.probe.pending import Pending
+from ampmon.probe.ring import Readback
 from ampmon.training import outcome
 from ampmon.training.outcome import AnyReading, Reading, Rules
 
@@ -27,48 +27,34 @@ _NOTHING = torch.zeros(1, device="cpu")
 """The host copy of found_inf where nothing was found. Shared, so nothing may write into it."""
 
 
-@dataclass(slots=True)
-class ReadingBefore:
+class ReadingBefore(Pending[Reading]):
     """The state before an update that nothing changed since the ``last`` update, with what it found by then.
 
-    ``_flags`` are the found_inf tensors of the optimizers that stepped, on their way to the host.
+    ``flags`` are the found_inf tensors of the optimizers that stepped, on their way to the host.
     """
 
-    _last: AnyReading | None
-    _flags: Readback | ReadbackPart
-    _read: Reading | None = None
+    __slots__ = ()
 
-    def ready(self) -> bool:
-        return self._last is None or (self._last.ready() and self._flags.ready())
+    def __init__(self, last: AnyReading, flags: Readback) -> None:
+        def read() -> Reading:
+            state, found = last.result(), flags.values()
+            return Reading(state.scale, state.growth_tracker, [each != 0 for each in found])
 
-    def result(self) -> Reading:
-        if self._last is not None:
-            last, found = self._last.result(), self._flags.values()
-            self._read = Reading(last.scale, last.growth_tracker, [each != 0 for each in found])
-            self._last = None
-        assert self._read is not None
-        return self._read
+        super().__init__(read, last, flags)
 
 
-@dataclass(slots=True)
-class FollowedReading:
+class FollowedReading(Pending[Reading]):
     """The state that `update()` leaves on a device, computed on the host from the state before it."""
 
-    _before: ReadingBefore | None
-    _rules: Rules
-    _read: Reading | None = None
+    __slots__ = ()
 
-    def ready(self) -> bool:
-        return self._before is None or self._before.ready()
+    def __init__(self, before: ReadingBefore, rules: Rules) -> None:
+        def read() -> Reading:
+            last = before.result()
+            state = last.scale, last.growth_tracker
+            return Reading(*moved(state, True in last.found, rules), [])
 
-    def result(self) -> Reading:
-        if self._before is not None:
-            before = self._before.result()
-            state = before.scale, before.growth_tracker
-            self._read = Reading(*moved(state, True in before.found, self._rules), [])
-            self._before = None  # and with it the updates before
-        assert self._read is not None
-        return self._read
+        super().__init__(read, before)
 
 
 class ScaleFollower:

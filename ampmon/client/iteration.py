@@ -16,12 +16,10 @@ from ampmon import wire
 from ampmon.activations.gathering import ActivationSample, Lost
 from ampmon.lints.optimizers import Schedule
 from ampmon.numerics.histogram import Statistics
-from ampmon.probe import eager
 from ampmon.probe.arrivals import Arrived
 from ampmon.probe.attribution import Kept, LossCopy, from_statistics, keep
-from ampmon.probe.device import DeviceCounts
 from ampmon.probe.hooks import BackwardOrderLearner
-from ampmon.probe.ring import Readback
+from ampmon.probe.pending import Awaited, Pending
 from ampmon.probe.timing import TimedSpan
 from ampmon.training import outcome
 from ampmon.training.outcome import AnyReading, Reading
@@ -44,38 +42,6 @@ def taken(optimizer: str, path: wire.StepPath) -> wire.OptimizerStep:
 
 
 @dataclass(slots=True)
-class PendingSample:
-    """Statistics of some of the iteration's gradients: on the host, or packed and on their way there."""
-
-    statistics: Statistics | None = None
-    packed: Readback | None = None
-    indices: list[int] = field(default_factory=list)
-
-    def ready(self) -> bool:
-        return self.packed is None or self.packed.ready()
-
-    def result(self) -> Statistics:
-        if self.statistics is None:
-            assert self.packed is not None
-            self.statistics = eager.unpack(self.packed.result(), self.indices)
-        return self.statistics
-
-
-@dataclass(slots=True)
-class PendingCulprits:
-    """An optimizer's gradients on one device that were not finite: ``decode`` lists them, from what was awaited."""
-
-    awaited: Readback | DeviceCounts | PendingSample | None
-    decode: Callable[[Any], list[wire.Culprit]]
-
-    def ready(self) -> bool:
-        return self.awaited is None or self.awaited.ready()
-
-    def result(self) -> list[wire.Culprit]:
-        return self.decode(self.awaited.result() if self.awaited is not None else None)
-
-
-@dataclass(slots=True)
 class Iteration:
     """What the hooks gathered since the last update. Optimizers live at least that long, so their ids are unique."""
 
@@ -83,8 +49,8 @@ class Iteration:
     """The optimizers that were unscaled and stepped, in order: ~id for an unscaling, id for a step."""
     steps: dict[int, wire.OptimizerStep] = field(default_factory=dict)
     """The optimizers whose `step()` was called, by id. Each is entered as not skipped."""
-    culprits: dict[Place, list[PendingCulprits]] = field(default_factory=dict)
-    samples: list[PendingSample] = field(default_factory=list)
+    culprits: dict[Place, list[Awaited[list[wire.Culprit]]]] = field(default_factory=dict)
+    samples: list[Awaited[Statistics]] = field(default_factory=list)
     measured: set[int] = field(default_factory=set)
     """Indices of the parameters that are in a sample already."""
     sampling: bool | None = None
@@ -153,14 +119,16 @@ class Iteration:
             culprit_parameters=len(ordered),
         )
 
-    def add(self, sample: PendingSample, covers: Place | None = None) -> None:
+    def add(
+        self, sample: Awaited[Statistics], indices: Iterable[int], covers: Place | None = None
+    ) -> None:
         """Add a sample of parameters that are in none yet. It shows the culprits of the place that it ``covers``."""
         self.samples.append(sample)
-        self.measured.update(sample.indices)
+        self.measured.update(indices)
         if covers is not None:
-            self.blame(covers, PendingCulprits(sample, from_statistics))
+            self.blame(covers, Pending(lambda: from_statistics(sample.result()), sample))
 
-    def blame(self, place: Place, culprits: PendingCulprits) -> None:
+    def blame(self, place: Place, culprits: Awaited[list[wire.Culprit]]) -> None:
         """Add culprits of an optimizer on one device."""
         self.culprits.setdefault(place, []).append(culprits)
 
@@ -274,12 +242,8 @@ class PendingUpdate:
         )
 
 
-def _joined(samples: list[PendingSample], arrived: Arrived | None) -> wire.Gradients | None:
-    parts = [sample.result() for sample in samples]
-    columns = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in Statistics.__slots__
-    )
-    joined = Statistics(*columns)
+def _joined(samples: list[Awaited[Statistics]], arrived: Arrived | None) -> wire.Gradients | None:
+    joined = Statistics.joined([sample.result() for sample in samples])
     if arrived is not None:
         # The ``.grad`` of a parameter that is new in this iteration may be a sum whose parts nobody saw.
         watched = np.isin(joined.parameters, list(arrived.known))

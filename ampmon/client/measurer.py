@@ -10,20 +10,22 @@ import numpy as np
 import torch
 from torch.amp.grad_scaler import GradScaler
 
-from ampmon.client.iteration import Iteration, PendingCulprits, PendingSample
+from ampmon.client.iteration import Iteration
 from ampmon.config import Config
 from ampmon.numerics.histogram import Statistics
-from ampmon.probe import attribution, host
+from ampmon.probe import attribution, eager, host
 from ampmon.probe.attribution import LossCopy
 from ampmon.probe.budget import TimeAllowance
 from ampmon.probe.device import DeviceCounts, DeviceProbe, RepeatableCount
 from ampmon.probe.gpu.kernels import UNSCALED
 from ampmon.probe.gpu.loading import NotReady
 from ampmon.probe.gradients import local_gradients, plain_gradients, replicas
+from ampmon.probe.pending import Pending, on_host
 from ampmon.probe.ring import Readback
 from ampmon.probe.timing import Baseline, DeviceTimer, TimedSpan, joined
 from ampmon.training import outcome
 from ampmon.training.parameters import ParameterRegistry
+from ampmon.wire import Culprit
 
 
 BASELINES = 3
@@ -169,15 +171,15 @@ class Measurer:
                 span = self.timer.begin((device,))
                 ready = partial(self.timer.launch, span)
                 try:
-                    packed = Readback(self._probe.statistics(tensors, ready))
+                    sample = eager.fetch(self._probe.statistics(tensors, ready), indices)
                 except NotReady:
                     continue
                 self.timer.end(span, iteration.spans)
                 covers = (id(optimizer), device) if len(fresh) == len(known) else None
-                iteration.add(PendingSample(packed=packed, indices=indices), covers)
+                iteration.add(sample, indices, covers)
             else:
                 statistics = host.measure(tensors, indices, self._sample, self._random)
-                iteration.add(PendingSample(statistics, indices=indices))
+                iteration.add(on_host(statistics), indices)
 
     def _leave_out_replicas(self, optimizer: torch.optim.Optimizer, iteration: Iteration) -> None:
         """Measure no element of what another rank measures. The server waits for this rank's sample all the same."""
@@ -188,7 +190,7 @@ class Measurer:
             and index not in iteration.measured
         ]
         if left_out:
-            iteration.add(PendingSample(Statistics.nothing(left_out), indices=left_out))
+            iteration.add(on_host(Statistics.nothing(left_out)), left_out)
 
     def unscale(
         self,
@@ -226,8 +228,7 @@ class Measurer:
             if spans and measured:
                 iteration.spans.append(joined(spans, self._baselines.get(optimizer)))
             for indices, device, packed in measured:
-                sample = PendingSample(packed=Readback(packed), indices=indices)
-                iteration.add(sample, (id(optimizer), device))
+                iteration.add(eager.fetch(packed, indices), indices, (id(optimizer), device))
         except Exception as error:  # the gradients are unscaled, so training goes on
             self.report("keeping a sample", error)
         return found
@@ -351,12 +352,11 @@ class Measurer:
         indices: list[int],
         tensors: list[torch.Tensor],
         found: torch.Tensor | None,
-    ) -> PendingCulprits:
+    ) -> Pending[list[Culprit]]:
         """The gradients of one device that are not finite. Reads all, unless a kernel sees that ``found`` is zero."""
         device = tensors[0].device
         if not self._probe.takes(device) or (found is None and device.type == "cpu"):
-            counted = attribution.count(tensors, indices)
-            return PendingCulprits(None, lambda _: counted)
+            return on_host(attribution.count(tensors, indices))
         asking = self._probe.culprits(tensors) if found is not None else None
         if found is not None and asking is not None and (counts := asking(found)) is not None:
             self._standing[optimizer] = RepeatableCount(optimizer, tensors, indices, asking)
@@ -365,15 +365,15 @@ class Measurer:
 
     def _flagged(
         self, iteration: Iteration, indices: list[int], tensors: list[torch.Tensor]
-    ) -> PendingCulprits:
+    ) -> Pending[list[Culprit]]:
         span = self.timer.begin((tensors[0].device,))
         flags = Readback(attribution.flag(tensors))
         self.timer.end(span, iteration.spans)
-        return PendingCulprits(flags, partial(attribution.from_flags, indices=indices))
+        return Pending(lambda: attribution.from_flags(flags.result(), indices), flags)
 
 
-def _of_counts(counts: DeviceCounts, indices: list[int]) -> PendingCulprits:
-    return PendingCulprits(counts, partial(attribution.from_counts, indices=indices))
+def _of_counts(counts: DeviceCounts, indices: list[int]) -> Pending[list[Culprit]]:
+    return Pending(lambda: attribution.from_counts(counts.result(), indices), counts)
 
 
 def _grouped(gradients: Iterable[Gradient]) -> Iterator[tuple[list[int], list[torch.Tensor]]]:

@@ -25,7 +25,7 @@ from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gpu.loading import NotReady
 from ampmon.probe.gradients import is_hookable, is_measurable, local_elements
 from ampmon.probe.hooks import WeakHook, forget_hooks, remove_hooks
-from ampmon.probe.ring import Readback
+from ampmon.probe.pending import Awaited, on_host
 from ampmon.probe.timing import Account, DeviceTimer, TimedSpan
 
 
@@ -45,18 +45,17 @@ class Arrived:
     """The places of the parameters whose arrivals were watched, where they could be."""
     places: dict[int, int] = field(default_factory=dict)
     """The parameter's place in the header, by the number of the arrival. Other arrivals are not in ``.grad``."""
-    statistics: list[Statistics] = field(default_factory=list)
-    packed: list[tuple[list[int], Readback]] = field(default_factory=list)
+    parts: list[Awaited[Statistics]] = field(default_factory=list)
+    """Rows by the numbers of the arrivals."""
     spans: list[TimedSpan] = field(default_factory=list)
     """Timed work on devices."""
 
     def ready(self) -> bool:
-        return all(each.ready() for _, each in self.packed)
+        return all(each.ready() for each in self.parts)
 
     def result(self) -> Statistics:
         """Return the average over measured passes, a row for each parameter. Waits for values not yet on the host."""
-        fetched = [eager.unpack(copy.result(), numbers) for numbers, copy in self.packed]
-        added = Statistics.added([self._of_grad(each) for each in (*self.statistics, *fetched)])
+        added = Statistics.added([self._of_grad(each.result()) for each in self.parts])
         passes = Counter(self.places.values())
         return added.divided(np.array([passes[each] for each in added.parameters.tolist()]))
 
@@ -204,7 +203,7 @@ class PassMeasurer:
             with on(stream), torch.no_grad():
                 self._measure_together(tray)
                 if tray.packed:
-                    arrived.packed.append((tray.packed_of, Readback(torch.cat(tray.packed))))
+                    arrived.parts.append(eager.fetch(torch.cat(tray.packed), tray.packed_of))
         return arrived if self.watching else None
 
     # -- called by backward passes ------------------------------------------------------------------
@@ -296,7 +295,7 @@ class PassMeasurer:
         device = parts[0].device
         probe = self._probe(device)
         if not probe.takes(device):
-            self._arrived.statistics.append(host.measure_drawn(arrivals))
+            self._arrived.parts.append(on_host(host.measure_drawn(arrivals)))
             return
         span = self._timer.begin((device,))
         try:

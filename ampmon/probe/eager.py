@@ -15,7 +15,8 @@ import torch
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN, Statistics, no_runs
 from ampmon.numerics.packed import AMAX, COUNTS, HISTOGRAM, SUM_SQUARES
 from ampmon.probe.gradients import flatten, widened
-from ampmon.probe.ring import upload
+from ampmon.probe.pending import Pending
+from ampmon.probe.ring import Readback, upload
 
 
 _BLOCK = 1 << 22
@@ -159,6 +160,12 @@ def _bits(values: torch.Tensor) -> torch.Tensor:
     # 896 is the difference of the two biases, 1023 - 127.
     field = torch.where(field == 255, 2047, field + 896 - 64 * small.long())
     return torch.where(values == 0, 0, field << 52 | (bits & 0x7FFFFF) << 29)
+
+
+def fetch(packed: torch.Tensor, indices: Sequence[int]) -> Pending[Statistics]:
+    """Start to copy what `launch` packed to the host. Return the statistics, which wait for it. Does not wait."""
+    copy = Readback(packed)
+    return Pending(lambda: unpack(copy.result(), indices), copy)
 
 
 def unpack(packed: torch.Tensor, indices: Sequence[int]) -> Statistics:

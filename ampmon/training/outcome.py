@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch.amp.grad_scaler import OptState
 
 from ampmon import wire
+from ampmon.probe.pending import Awaited, Pending
 from ampmon.probe.ring import Readback
 
 
@@ -49,13 +50,13 @@ class Reading:
         return self
 
 
-class ReadingOnDevice:
+class ReadingOnDevice(Pending[Reading]):
     """A `Reading` on its way to the host, in one copy from each device that has a part of it.
 
     ``found`` are the found_inf tensors of each requested optimizer. All tensors have one element.
     """
 
-    __slots__ = ("_copies", "_devices", "_flags", "_read")
+    __slots__ = ()
 
     def __init__(
         self, scale: torch.Tensor, growth_tracker: torch.Tensor, found: list[Flags]
@@ -68,44 +69,35 @@ class ReadingOnDevice:
             float32 = value if value.dtype is torch.float32 else value.to(torch.float32)
             parts.setdefault(value.device, []).append(float32.reshape(1))
         # Tensors on the host are copied too, because `update()` writes into them.
-        self._copies = {
+        copies = {
             device: Readback(first, behind=others) for device, (first, *others) in parts.items()
         }
-        self._devices = [value.device for value in values]
-        self._flags = [len(flags) for flags in found]
-        self._read: Reading | None = None
+        devices = [value.device for value in values]
+        counts = [len(flags) for flags in found]
+
+        def read() -> Reading:
+            arrived = {device: iter(copy.result().numpy()) for device, copy in copies.items()}
+            scale, growth_tracker, *flags = [next(arrived[device]) for device in devices]
+            found = iter([bool(flag != 0) for flag in flags])
+            return Reading(
+                float(scale),
+                int(growth_tracker.view(np.int32)),
+                [any(list(islice(found, count))) for count in counts],
+            )
+
+        super().__init__(read, *copies.values())
 
     def ready(self) -> bool:
         """Whether the values are on the host. Does not wait, except on a device without events."""
+        if not super().ready():
+            return False
         # Read them now: the reader's thread may write this update while the next update's reading builds on this one.
-        if self._read is None and all(copy.ready() for copy in self._copies.values()):
-            self._read = self._arrived()
-        return self._read is not None
-
-    def result(self) -> Reading:
-        if self._read is None:
-            self._read = self._arrived()
-        return self._read
-
-    def _arrived(self) -> Reading:
-        arrived = {device: iter(copy.result().numpy()) for device, copy in self._copies.items()}
-        scale, growth_tracker, *flags = [next(arrived[device]) for device in self._devices]
-        found = iter([bool(flag != 0) for flag in flags])
-        return Reading(
-            float(scale),
-            int(growth_tracker.view(np.int32)),
-            [any(list(islice(found, count))) for count in self._flags],
-        )
+        self.result()
+        return True
 
 
-class AnyReading(Protocol):
-    """A `Reading` that may still be on its way from a device."""
-
-    def ready(self) -> bool:
-        """Whether the values are on the host. Does not wait."""
-
-    def result(self) -> Reading:
-        """Return the values. Waits until they are on the host."""
+AnyReading: TypeAlias = Awaited[Reading]
+"""A `Reading` that may still be on its way from a device."""
 
 
 def read(scaler: Any, optimizers: Iterable[int]) -> AnyReading:

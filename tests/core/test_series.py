@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +14,6 @@ from ampmon import wire
 from ampmon.client.iteration import (
     CULPRITS_MAX,
     Iteration,
-    PendingCulprits,
-    PendingSample,
     PendingUpdate,
     fullest,
     taken,
@@ -24,6 +21,7 @@ from ampmon.client.iteration import (
 from ampmon.lints.optimizers import Schedule
 from ampmon.probe import attribution, eager
 from ampmon.probe.hooks import BackwardOrderLearner
+from ampmon.probe.pending import Pending, on_host
 from ampmon.probe.ring import Readback
 from ampmon.training import outcome
 from ampmon.training.outcome import Reading, ReadingOnDevice
@@ -195,17 +193,15 @@ def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
     ]
     paper = Paper()
     stream = Stream(paper, "scaler")
+    flags = Readback(attribution.flag(gradients))
     iteration = Iteration(
         steps={7: taken("AdamW", "fused")},
         culprits={
             (7, torch.device("cpu")): [
-                PendingCulprits(
-                    Readback(attribution.flag(gradients)),
-                    functools.partial(attribution.from_flags, indices=[0, 1, 2]),
-                )
+                Pending(lambda: attribution.from_flags(flags.result(), [0, 1, 2]), flags)
             ]
         },
-        samples=[PendingSample(packed=Readback(eager.launch(gradients)), indices=[0, 1, 2])],
+        samples=[eager.fetch(eager.launch(gradients), [0, 1, 2])],
         before=on_device(4.0, 11, 1.0),
     )
     calls: list[tuple[Any, ...]] = []
@@ -236,7 +232,7 @@ def test_a_long_list_of_culprits_is_cut_and_counted() -> None:
     stream = Stream(paper, "scaler")
     iteration = Iteration(
         steps={7: taken("SGD", "plain")},
-        culprits={(7, torch.device("cpu")): [PendingCulprits(None, lambda _: counted)]},
+        culprits={(7, torch.device("cpu")): [on_host(counted)]},
         before=Reading(4.0, 0, [True]),
     )
     pending(

@@ -13,8 +13,8 @@ import torch
 from torch.optim import SGD
 
 import ampmon
-from ampmon.client.iteration import PendingSample
 from ampmon.probe import accelerator
+from ampmon.probe.pending import Pending
 from ampmon.probe.ring import Readback
 from recording import recording
 from scaler.test_ledger import iterate
@@ -130,8 +130,8 @@ def test_what_is_under_way_outlives_a_capture(monkeypatch: pytest.MonkeyPatch) -
     monitor, stale = scaler.monitor, torch.ones(3)
     monitor._measurer.set_aside = [(0, stale)]
     copy = Readback(torch.ones(1))
-    monitor._iteration.samples.append(PendingSample(packed=copy))
-    held = weakref.ref(monitor._iteration.samples[0].packed._tensor)
+    monitor._iteration.samples.append(Pending(copy.result, copy))
+    held = weakref.ref(copy._tensor)
     del copy
     with monkeypatch.context() as patched:
         patched.setattr(torch.cuda, "is_initialized", lambda: True)
