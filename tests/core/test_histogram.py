@@ -19,9 +19,9 @@ from ampmon.numerics.histogram import (
     classify,
     gradient_norm,
     headroom_bits,
-    shift,
 )
 from ampmon.numerics.sampling_error import RUN
+from ampmon_server.analysis.rescaling import shift
 
 
 HISTOGRAMS = numpy_strategies.arrays(np.int64, (3, BINS), elements=st.integers(0, 1000))

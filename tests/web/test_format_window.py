@@ -6,7 +6,8 @@ import numpy as np
 from playwright.sync_api import Request, expect
 
 from ampmon.numerics.formats import E4M3, FP16, FloatFormat
-from ampmon.numerics.histogram import BINS, EXPONENT_MIN, elsewhere
+from ampmon.numerics.histogram import BINS, EXPONENT_MIN
+from ampmon_server.analysis.rescaling import elsewhere
 from ampmon_server.model.words import percent
 from posted import PostedRun
 from web.reader import Reader

@@ -14,8 +14,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ampmon.numerics.formats import BF16, E4M3, E5M2, FP16, FP32, FloatFormat
-from ampmon.numerics.histogram import elsewhere, headroom_bits
+from ampmon.numerics.histogram import headroom_bits
 from ampmon_server.analysis.flushed import LOWEST, OCTAVES, Flushed, usable
+from ampmon_server.analysis.rescaling import elsewhere
 from ampmon_server.model.series import Floats, GradientSeries, take
 
 

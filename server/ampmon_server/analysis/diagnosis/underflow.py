@@ -14,11 +14,12 @@ import numpy as np
 
 from ampmon.numerics import sampling_error
 from ampmon.numerics.formats import FP16
-from ampmon.numerics.histogram import SMALL_CLASSES, classify, headroom_bits, shift
+from ampmon.numerics.histogram import SMALL_CLASSES, classify, headroom_bits
 from ampmon.wire import Finding, Severity
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
 from ampmon_server.analysis.diagnosis.updates import is_set_by_hand, newest_scale
 from ampmon_server.analysis.flushed import flushed_in
+from ampmon_server.analysis.rescaling import shift
 from ampmon_server.model.case import Case, ParameterCase, ScalerCase
 from ampmon_server.model.names import module_of
 from ampmon_server.model.series import Floats, Ints, Totals, take

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ampmon.numerics.histogram import BINS, elsewhere
+from ampmon.numerics.histogram import BINS
 from ampmon_server.analysis.policy.history import History, scale_of
 from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.analysis.policy.replay import Replay, ReplayOutcome
@@ -29,6 +29,7 @@ from ampmon_server.analysis.policy.simulation import (
     Spent,
     sentence,
 )
+from ampmon_server.analysis.rescaling import elsewhere
 from ampmon_server.analysis.whatif import coming_back, ranges
 from ampmon_server.model.series import Floats, Ints
 
