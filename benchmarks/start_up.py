@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from ampmon.launch import watching
+from ampmon_server.cli.launch import watching
 from benchmarks.paired import take_turns
 
 

@@ -22,7 +22,7 @@ WITHOUT_TORCH = (
     "ampmon.spool",
     "ampmon.transport",
     "ampmon.sender",
-    "ampmon.launch",
+    "ampmon_server.cli.launch",
     "ampmon.training.built",
     "ampmon.integrations.trackers",
     "ampmon_server.http.app",

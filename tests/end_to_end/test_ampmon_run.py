@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import ampmon
+import ampmon_server
 from ampmon.config import server_address
 from ampmon.system.installing import place
 from ampmon.training.built import STARTUP
@@ -161,12 +162,13 @@ def test_a_broken_installation_runs_the_script(tmp_path: Path) -> None:
     """If the folder for PYTHONPATH is missing, one line says so and the script still runs."""
     copy = tmp_path / "copy" / "ampmon"
     shutil.copytree(Path(ampmon.__file__).parent, copy, ignore=shutil.ignore_patterns("startup"))
-    program = "import sys; from ampmon import launch; sys.exit(launch.main(sys.argv[1:], bool))"
+    program = "import sys; from ampmon_server.cli import launch; sys.exit(launch.main(sys.argv[1:], bool))"
+    server = Path(ampmon_server.__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-c", program, sys.executable, "-c", "print(3)"],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(copy.parent)},
+        env={**os.environ, "PYTHONPATH": f"{copy.parent}{os.pathsep}{server}"},
         cwd=tmp_path,
         check=True,
     )

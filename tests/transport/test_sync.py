@@ -20,9 +20,9 @@ from ampmon import wire
 from ampmon.identity.process import this_process
 from ampmon.sender import election
 from ampmon.sender.adoption import SILENT_S, take
-from ampmon.sender.sync import Sync
 from ampmon.spool import Destination, spools
 from ampmon.spool.layout import claim
+from ampmon_server.client.sync import Sync
 from attempts import DEAD, Attempt, seqs
 from certificates import Authority
 from doubles import ManualClock, MemoryTransport
@@ -381,7 +381,7 @@ def test_a_server_that_is_away_is_tried_once_for_all_spools(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each spool of a server that does not answer is reported with the reason, but only the first tries it."""
-    monkeypatch.setattr("ampmon.sender.sync.TRIES", 1)
+    monkeypatch.setattr("ampmon_server.client.sync.TRIES", 1)
     for _ in range(2):
         left_behind(tmp_path, "http://127.0.0.1:9")
     server = MemoryTransport()

@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _replace_closed_streams()
     try:
         if words[:1] == ["run"]:
-            from ampmon import launch
+            from ampmon_server.cli import launch
 
             return launch.main(words[1:], _start_server)
         from ampmon_server.cli import commands

@@ -12,10 +12,10 @@ from typing import TextIO
 
 from ampmon.config import RunOptions, data_directory, resolve, route_to, server_address
 from ampmon.errors import NO_TOKEN, ConfigurationError
-from ampmon.sender.sync import SpoolOutcome, Sync, spools_at
 from ampmon.spool import Destination
 from ampmon.transport import NOT_ACCEPTED, HttpTransport
 from ampmon.transport.proof import WRONG_PROOF
+from ampmon_server.client.sync import SpoolOutcome, Sync, spools_at
 
 
 LEFT = 1

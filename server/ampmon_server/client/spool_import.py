@@ -14,11 +14,11 @@ from uuid import UUID
 from ampmon.config import is_loopback
 from ampmon.errors import AmpmonError
 from ampmon.sender.delivery import SpoolDelivery
-from ampmon.sender.sync import Sync, spools_at
 from ampmon.spool import Destination, Position, segments, spools
 from ampmon.spool.layout import SUFFIX, segment_path
 from ampmon.spool.state import CURSOR
 from ampmon.transport import HttpTransport
+from ampmon_server.client.sync import Sync, spools_at
 
 
 # Elsewhere a link needs rights that few users have, and what is written later is missing.
