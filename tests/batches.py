@@ -98,7 +98,6 @@ def activations(*, seed: int = 0, **fields: object) -> wire.Activations:
         "gradients": statistics(3, seed=seed).renumbered(np.array(PASSED)).to_wire(),
         "elements": np.array([800, 80, 160], "<i8").tobytes(),
         "forward": np.array([2.0, 1000.0, 16.0]).tobytes(),
-        "loss": 0.5,
         **fields,
     }
     return wire.Activations(**made)  # type: ignore[arg-type]

@@ -85,7 +85,6 @@ def _activations() -> wire.Activations:
         gradients=at.to_wire(),
         elements=np.array([100, 40], "<i8").tobytes(),
         forward=np.array([2.0, 4096.0]).tobytes(),
-        loss=0.5,
     )
 
 

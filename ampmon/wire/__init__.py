@@ -208,13 +208,12 @@ class Activations(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
     ``gradients`` are statistics of those gradients, still scaled, of all micro-batches together. Its ``parameters`` are
     indices into the header's modules, in the order in which the forward pass left them. ``elements`` counts the
     gradients' elements, 0 if no fp16 gradient came back. ``forward`` is the largest magnitude of the outputs, maybe
-    infinite or NaN. Older clients send the same for the input of `scale()` as ``loss``.
+    infinite or NaN.
     """
 
     gradients: Gradients
     elements: bytes  # <i8 [n]
     forward: bytes  # <f8 [n]
-    loss: float | None = None
 
 
 class Update(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="update"):

@@ -107,7 +107,7 @@ RECORDS: tuple[wire.Record, ...] = (
         memory_peak=2**40,
         gradients=_gradients(0),
         activations=wire.Activations(
-            gradients=_gradients(100), elements=b"elements", forward=b"forward.", loss=0.125
+            gradients=_gradients(100), elements=b"elements", forward=b"forward."
         ),
     ),
     wire.Event(

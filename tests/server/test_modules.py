@@ -170,35 +170,39 @@ def test_shards_are_put_together_by_name(client: TestClient, send: Send) -> None
 
 
 @pytest.mark.parametrize(
-    ("passed", "origin"),
+    ("passed", "loss", "origin"),
     [
         (
-            activations(forward=forward(1, math.inf, math.nan), loss=math.nan),
+            activations(forward=forward(1, math.inf, math.nan)),
+            "not_finite",
             ("forward", "block.mlp"),
         ),
-        (activations(loss=math.inf), ("forward", None)),
-        (activations(gradients=overflowing(0, 1)), ("backward", "block")),
-        (activations(), ("backward", None)),
+        (activations(), "not_finite", ("forward", None)),
+        (activations(gradients=overflowing(0, 1)), "finite", ("backward", "block")),
+        (activations(), "finite", ("backward", None)),
         # The infinite output is, say, masked, so the loss stays finite.
-        (activations(forward=forward(1, math.inf, 1)), ("backward", None)),
+        (activations(forward=forward(1, math.inf, 1)), "finite", ("backward", None)),
         # A tanh, say, bounds the infinite output: the loss is finite, but backward multiplies 0 by infinity.
         (
             activations(forward=forward(1, math.inf, 1), gradients=overflowing(0, nan=True)),
+            "finite",
             ("forward", "block.mlp"),
         ),
-        (activations(forward=forward(1, math.inf, 1), loss=None), ("forward", "block.mlp")),
-        (None, (None, None)),
+        (activations(forward=forward(1, math.inf, 1)), None, ("forward", "block.mlp")),
+        (activations(), None, ("backward", None)),
+        (None, None, (None, None)),
     ],
 )
 def test_the_ledger_says_where_an_overflow_began(
     client: TestClient,
     send: Send,
     passed: wire.Activations | None,
+    loss: wire.LossState | None,
     origin: tuple[str | None, str | None],
 ) -> None:
     """The ledger says whether an overflow began in forward or backward, and in which module."""
     trainer = Trainer()
-    send(trainer.batch([trainer.update(skipped=True, activations=passed)]))
+    send(trainer.batch([trainer.update(skipped=True, activations=passed, loss=loss)]))
     (skip,) = client.get(f"/api/v1/runs/{trainer.run_id}/skips").json()["skips"]
 
     assert (skip["origin"], skip["origin_module"]) == origin
@@ -218,7 +222,7 @@ def test_the_ledger_says_where_an_overflow_began(
         ),
         # The reported loss takes precedence over sampled activations.
         (
-            {"loss": "finite", "activations": activations(loss=math.nan)},
+            {"loss": "finite", "activations": activations(forward=forward(1, math.inf, 1))},
             ("finite", "backward", None),
         ),
         ({}, (None, None, None)),

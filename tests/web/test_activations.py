@@ -14,7 +14,7 @@ from web.reader import Reader
 def test_activations_have_their_place_on_the_page(reader: Reader) -> None:
     """The chart shows the newest sample in view and does not zoom. The ledger names the overflow's origin."""
     trainer = Trainer()
-    exploded = activations(forward=np.array([2.0, math.inf, math.nan]).tobytes(), loss=math.nan)
+    exploded = activations(forward=np.array([2.0, math.inf, math.nan]).tobytes())
     updates = trainer.updates(40, sampled=(0, 30))
     exploding = trainer.update(skipped=True, activations=exploded)
     post(reader.server, trainer.batch([*updates, exploding]))

@@ -47,7 +47,6 @@ class ModuleActivations:
     statistics: Statistics
     elements: Ints
     forward: Floats
-    loss: float | None
 
     @classmethod
     def from_wire(cls, record: wire.Activations) -> ModuleActivations:
@@ -59,7 +58,7 @@ class ModuleActivations:
         elements = np.frombuffer(record.elements, "<i8")
         if (elements < statistics.looked).any() or (elements > wire.COUNT_MAX).any():
             raise ValueError(f"elements: fewer than were sampled, or more than {wire.COUNT_MAX}")
-        return cls(statistics, elements, np.frombuffer(record.forward, "<f8"), record.loss)
+        return cls(statistics, elements, np.frombuffer(record.forward, "<f8"))
 
     def origin(self, loss: wire.LossState | None) -> tuple[Origin, int | None]:
         """Where the overflow of a skipped update began, and in which module, if one was seen.
@@ -70,9 +69,7 @@ class ModuleActivations:
         comes back: an infinite output squashed by, say, a tanh gives 0 times infinity in backward.
         """
         in_forward: list[int] = self.statistics.parameters[~np.isfinite(self.forward)].tolist()
-        lost = loss == "not_finite"
-        if loss is None:  # an older client sends the loss here, if at all
-            lost = bool(in_forward) if self.loss is None else not math.isfinite(self.loss)
+        lost = loss == "not_finite" or (loss is None and bool(in_forward))
         squashed = bool(in_forward) and self.statistics.nan.any() and not self.statistics.inf.any()
         if lost or squashed:
             return "forward", in_forward[0] if in_forward else None
