@@ -76,8 +76,6 @@ class DestinationWorker:
         self._bytes_max = BATCH_BYTES_MAX
         self._spools: dict[str, SpoolTurns] = {}
         self._problem: str | None = None
-        self._since = _now()
-        self._rejected = self._discarded = self._corrupt = 0
 
     def limit(self, bytes_max: int) -> None:
         """Limit a batch to ``bytes_max`` bytes of records from now on."""
@@ -198,9 +196,6 @@ class DestinationWorker:
     def _went_well(self, name: str, turns: SpoolTurns, progress: str) -> float:
         turns.problem = None
         if progress == "done":
-            self._rejected += turns.delivery.cursor.rejected
-            self._discarded += turns.delivery.cursor.discarded
-            self._corrupt += turns.delivery.cursor.corrupt
             self._idle_since_s = self._clock()
             del self._spools[name]
         if progress != "sent":
@@ -210,7 +205,6 @@ class DestinationWorker:
         if self._problem is not None:
             _log.info("%s answers again", self.url)
         self._problem = None
-        self._since = _now()
         return WATCHED_PACE_S if turns.delivery.watched else UNWATCHED_PACE_S
 
     def _told(self, problem: str, before: str | None) -> str:
@@ -252,24 +246,15 @@ class DestinationWorker:
         return any(delivery.waiting() for delivery in self._deliveries())
 
     def status(self) -> DestinationStatus:
-        deliveries = self._deliveries()
         return DestinationStatus(
             url=self.url,
             token_id=self._token_id,
             problem=self._problem,
             refused=self._refused(),
-            since=self._since,
-            waiting_bytes=sum(delivery.waiting_bytes() for delivery in deliveries),
-            rejected=self._rejected + sum(delivery.cursor.rejected for delivery in deliveries),
-            corrupt=self._corrupt + sum(delivery.cursor.corrupt for delivery in deliveries),
-            discarded=self._discarded + sum(each.cursor.discarded for each in deliveries),
+            waiting_bytes=sum(delivery.waiting_bytes() for delivery in self._deliveries()),
         )
 
 
 def _is_over(turns: SpoolTurns) -> bool:
     # Check afresh: when a run resumes at once, the cached answer may still say that its last attempt lives.
     return not turns.delivery.live(asked_now=True)
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

@@ -19,22 +19,16 @@ STALE_AFTER_S = 10.0
 
 
 class DestinationStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one server for the runs with one token. Times are microseconds since the epoch.
+    """The state of one server for the runs with one token.
 
-    ``token_id`` is `token_id` of a token that was given explicitly, or None for the data directory's.
-    ``since`` is when the server last took a batch or, before that, when it was first tried. ``problem`` says why all
-    records wait, or None. ``refused`` says why those of single spools do, by the spool's name. Of the ``rejected``
-    records, those ``discarded`` are not kept in a file.
+    ``token_id`` is `token_id` of a token that was given explicitly, or None for the data directory's. ``problem`` says
+    why all records wait, or None. ``refused`` says why those of single spools do, by the spool's name.
     """
 
     url: str
     token_id: str | None = None
     problem: str | None
-    since: int
     waiting_bytes: int
-    rejected: int
-    corrupt: int
-    discarded: int = 0
     refused: dict[str, str] = {}
 
 

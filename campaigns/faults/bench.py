@@ -209,10 +209,7 @@ class Bench:
         status = DestinationStatus(
             url=url,
             problem="a server that is away",
-            since=0,
             waiting_bytes=0,
-            rejected=0,
-            corrupt=0,
         )
         SenderStatus(pid=0, updated=time.time_ns() // 1000, destinations=(status,)).write(directory)
         work = partial(parts.train, directory=directory, run_id=run_id)

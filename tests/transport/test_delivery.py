@@ -861,28 +861,6 @@ def test_a_spool_is_limited_as_those_before_it(tmp_path: Path, server: MemoryTra
     attempt.spool.close()
 
 
-def test_a_delivered_spool_stays_in_the_counts(tmp_path: Path, server: MemoryTransport) -> None:
-    """A sender's status counts rejected, discarded and damaged records also of spools that it delivered whole."""
-    attempt, clock = Attempt(tmp_path, process=DEAD), ManualClock()
-    attempt.events(2, text="x" * (SPOOL_BYTES_MIN * 7 // 8))
-    attempt.events(2)
-    with layout.segment_path(attempt.spool.path, 0).open("r+b") as segment:
-        segment.seek(-1, os.SEEK_END)
-        segment.write(b"\0")
-    environment = {"AMPMON_SPOOL_BYTES": str(SPOOL_BYTES_MIN)}
-    small = Destination.of(resolve(dir=tmp_path, environment=environment))
-    msgspec.structs.replace(small, process=DEAD).write(attempt.spool.path)
-    worker = DestinationWorker(small, server, clock, gone=lambda name: None)
-    server.refuse = lambda record: record.seq < 2
-    hand_over(attempt.spool.path, worker, server, clock)
-    while worker.work():
-        clock.advance(1.0)
-    assert not worker.live()
-    status = worker.status()
-    assert (status.rejected, status.discarded, status.corrupt) == (2, 2, 1)
-    attempt.spool.close()
-
-
 def test_the_cursor_waits_for_the_disk_once_a_second(
     tmp_path: Path, server: MemoryTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
