@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine
 
 from ampmon import wire
 from ampmon_server.store.engine import engine, postgresql
-from ampmon_server.store.engine.errors import BadBatch, Busy, NotFound, UnknownHeader
+from ampmon_server.store.engine.errors import Busy, NotFound
 from ampmon_server.store.ingest.commit import BatchWriter
 from ampmon_server.store.ingest.ledger import LedgerView
 from ampmon_server.store.ingest.plan import StreamBatch, divide
@@ -283,32 +283,23 @@ class Memory:
 Asked: TypeAlias = tuple[wire.Batch, Sender]
 Outcome: TypeAlias = Receipt | Exception
 
-_REFUSALS = (BadBatch, UnknownHeader, NotFound)
-"""Errors of one batch that do not affect the others."""
-
 
 def ingest_together(database: Engine, memory: Memory, asked: Sequence[Asked]) -> list[Outcome]:
     """Store batches and return the outcome of each, in order. On return, all stored batches are committed.
 
-    Nothing of a rejected batch is stored. Raises Busy if no batch could be stored.
+    Nothing of a rejected batch is stored.
     """
     try:
         return _together(database, memory, asked)
-    except Busy:  # all of them are refused, so to try each alone would only take longer
-        raise
     except Exception as error:
-        if len(asked) == 1:
-            return [error]
-        # One of the batches cannot be stored. Store each alone, so that only its sender gets the error. A savepoint
-        # would not do: SQLite cannot roll back to it where pages are damaged.
-        return [_together_or_error(database, memory, each) for each in asked]
-
-
-def _together_or_error(database: Engine, memory: Memory, asked: Asked) -> Outcome:
-    try:
-        return ingest_together(database, memory, [asked])[0]
-    except Busy as error:
-        return error
+        # If it is busy, all of them are refused, and to try fewer would only take longer.
+        if len(asked) == 1 or isinstance(error, Busy):
+            return [error] * len(asked)
+    # One of them cannot be stored, which is rare. Try each half again, so that only its sender gets the error. SQLite
+    # could not roll back to a savepoint where pages are damaged.
+    half = len(asked) // 2
+    parts = asked[:half], asked[half:]
+    return [outcome for part in parts for outcome in ingest_together(database, memory, part)]
 
 
 def _together(database: Engine, memory: Memory, asked: Sequence[Asked]) -> list[Outcome]:
@@ -318,7 +309,12 @@ def _together(database: Engine, memory: Memory, asked: Sequence[Asked]) -> list[
         # After a conflict `work` runs again. What the first try left here was rolled back, but its
         # version may be the one that another server has written meanwhile.
         runs.clear()
-        return [_one(connection, memory, runs, each, alone=len(asked) == 1) for each in asked]
+        outcomes: list[Outcome] = []
+        for batch, sender in asked:
+            remembered = runs.get(batch.run_id) or memory.take(batch.run_id)
+            outcomes.append(ingest(connection, batch, engine.now_us(), sender, remembered))
+            runs[batch.run_id] = remembered
+        return outcomes
 
     # A server with several threads stores one batch at a time.
     with memory.turn(asked[0][0].run_id):
@@ -326,31 +322,3 @@ def _together(database: Engine, memory: Memory, asked: Sequence[Asked]) -> list[
         for run_id, remembered in runs.items():
             memory.put(run_id, remembered)
     return outcomes
-
-
-def _one(
-    connection: Connection,
-    memory: Memory,
-    runs: dict[UUID, Remembered],
-    asked: Asked,
-    *,
-    alone: bool,
-) -> Outcome:
-    """Store a batch. ``runs`` caches what is remembered of the runs written in this transaction."""
-    batch, sender = asked
-    # Taken out, so that a rejected batch takes its changes of the cached state with it.
-    remembered = runs.pop(batch.run_id, None) or memory.take(batch.run_id)
-    # Alone, a rejected batch rolls back the whole transaction. SQLAlchemy's own savepoint takes four times as long.
-    if not alone:
-        connection.exec_driver_sql("SAVEPOINT batch")
-    try:
-        outcome: Outcome = ingest(connection, batch, engine.now_us(), sender, remembered)
-        runs[batch.run_id] = remembered
-    except _REFUSALS as refusal:
-        if alone:
-            raise
-        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT batch")
-        outcome = refusal
-    if not alone:
-        connection.exec_driver_sql("RELEASE SAVEPOINT batch")
-    return outcome
