@@ -14,9 +14,8 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Dialect, Table, inspect
+from sqlalchemy import Connection, Dialect, MetaData, Table, inspect
 from sqlalchemy.schema import CreateIndex
-from sqlalchemy.types import TypeEngine
 
 from ampmon_server.store.schema.tables import metadata
 
@@ -97,37 +96,22 @@ def differences(connection: Connection) -> list[str]:
 
     Other tables and indexes are ignored, because an administrator may have made them.
     """
-    inspector, dialect = inspect(connection), connection.dialect
-    columns, indexes = inspector.get_multi_columns(), inspector.get_multi_indexes()
-    keys, foreign = inspector.get_multi_pk_constraint(), inspector.get_multi_foreign_keys()
+    stored = MetaData()
+    stored.reflect(connection, only=lambda name, _: name in metadata.tables, resolve_fks=False)
     found = []
     for table in metadata.sorted_tables:
-        place = (None, table.name)
-        if place not in columns:
+        if table.name in stored.tables:
+            has = _parts(stored.tables[table.name], connection.dialect)
+            found += _compared(table, has, _parts(table, connection.dialect))
+        else:
             found.append(f"table {table.name} is missing")
-            continue
-        has = {
-            **{
-                f"column {each['name']}": _column(each["type"], each["nullable"], dialect)
-                for each in columns[place]
-            },
-            **{
-                f"index {each['name']}": (each["column_names"], bool(each["unique"]))
-                for each in indexes[place]
-            },
-            "the primary key": keys[place]["constrained_columns"],
-            "a foreign key": sorted(
-                (each["constrained_columns"], each["referred_table"]) for each in foreign[place]
-            ),
-        }
-        found += _compared(table, has, _declared(table, dialect))
     return found
 
 
-def _declared(table: Table, dialect: Dialect) -> _Parts:
+def _parts(table: Table, dialect: Dialect) -> _Parts:
     return {
         **{
-            f"column {each.name}": _column(each.type, each.nullable, dialect)
+            f"column {each.name}": (each.type.compile(dialect=dialect), each.nullable)
             for each in table.columns
         },
         **{
@@ -135,13 +119,9 @@ def _declared(table: Table, dialect: Dialect) -> _Parts:
         },
         "the primary key": table.primary_key.columns.keys(),
         "a foreign key": sorted(
-            (each.column_keys, each.referred_table.name) for each in table.foreign_key_constraints
+            (each.parent.name, each.target_fullname) for each in table.foreign_keys
         ),
     }
-
-
-def _column(kind: TypeEngine[Any], nullable: bool | None, dialect: Dialect) -> tuple[str, bool]:
-    return kind.compile(dialect=dialect), bool(nullable)
 
 
 def _compared(table: Table, has: _Parts, wanted: _Parts) -> list[str]:
