@@ -27,12 +27,13 @@ _KINDS = ("nan", "inf", "-inf")
 def upgrade() -> None:
     metadata.create_all(op.get_bind())
     words = _SQLITE if op.get_bind().dialect.name == "sqlite" else _POSTGRESQL
-    for name, made in _VIEWS.items():
-        op.execute(f"CREATE VIEW {name} AS {made(*words)}")
+    for name, query in _views(*words).items():
+        op.execute(f"CREATE VIEW {name} AS {query}")
 
 
-def _runs(run_id: str, time: str, now: str) -> str:
-    return f"""
+def _views(run_id: str, time: str, now: str) -> dict[str, str]:
+    return {
+        "v_runs": f"""
         SELECT {run_id} AS run_id, r.project, r.name, r.owner, r.tags, r.archived = 1 AS archived,
             CASE WHEN r.state = 'running' AND r.silent_after < {now} THEN 'silent' ELSE r.state END AS status,
             {_at(time, "r.started")} AS started, {_at(time, "r.last_time")} AS last_time, r.last_step,
@@ -41,44 +42,33 @@ def _runs(run_id: str, time: str, now: str) -> str:
             r.scale, {_kind("r.scale_kind")} AS scale_kind, r.zero_fraction, r.subnormal_fraction,
             r.headroom_bits, {_kind("r.headroom_kind")} AS headroom_bits_kind, r.sampling_interval,
             r.records, r.lost AS lost_records, r.errors, r.dropped, r.ranks, r.attempts
-        FROM runs r WHERE r.deleted = 0"""
-
-
-def _stretches(run_id: str, time: str, _: str) -> str:
-    return f"""
+        FROM runs r WHERE r.deleted = 0""",
+        "v_stretches": f"""
         SELECT {run_id} AS run_id, s.scaler, s.rank, p.first_step, p.last_step,
             {_at(time, "p.first_time")} AS first_time, {_at(time, "p.last_time")} AS last_time,
             p.updates, p.skipped, p.sampled AS sampled_updates,
             p.scale, p.scale_after, p.scale_min, p.scale_max,
             p.duration_us / NULLIF(p.timed, 0) AS duration_us
-        {_of("update_pages", "p")}"""
-
-
-def _moves(run_id: str, time: str, _: str) -> str:
-    return f"""
+        {_of("update_pages", "p")}""",
+        "v_moves": f"""
         SELECT {run_id} AS run_id, s.scaler, s.rank, m.step, m.attempt, {_at(time, "m.time")} AS time,
             m.scale, {_kind("m.kinds & 3")} AS scale_kind,
             m.scale_after, {_kind("m.kinds >> 2")} AS scale_after_kind,
             {_event("m.event")} AS event, m.skipped = 1 AS skipped
-        {_of("moves", "m")} AND {_newest("m")}"""
-
-
-def _skips(run_id: str, time: str, _: str) -> str:
-    return f"""
+        {_of("moves", "m")} AND {_newest("m")}""",
+        "v_skips": f"""
         SELECT {run_id} AS run_id, s.scaler, s.rank, k.step, k.attempt, {_at(time, "k.time")} AS time,
             k.name AS optimizer, k.path, k.cause,
             k.scale, {_kind("k.kinds & 3")} AS scale_kind,
             k.scale_after, {_kind("k.kinds >> 2")} AS scale_after_kind,
             k.culprits, k.culprit_order, k.culprit_parameters, k.origin, k.loss
-        {_of("skips", "k")} AND {_newest("k")}"""
-
-
-def _scalars(run_id: str, time: str, _: str) -> str:
-    return f"""
+        {_of("skips", "k")} AND {_newest("k")}""",
+        "v_scalars": f"""
         SELECT {run_id} AS run_id, s.scaler, s.rank, c.name, c.first_step, c.last_step,
             {_at(time, "c.first_time")} AS first_time, {_at(time, "c.last_time")} AS last_time,
             c.logged, c.not_finite, c.value_first, c.value_last, c.value_min, c.value_max, c.value_mean
-        {_of("scalar_pages", "c")}"""
+        {_of("scalar_pages", "c")}""",
+    }
 
 
 def _of(table: str, name: str) -> str:
@@ -126,11 +116,3 @@ _POSTGRESQL = (
     "EXTRACT(EPOCH FROM clock_timestamp()) * 1000000",
 )
 """SQL for a run's id as text, for a time given in microseconds, and for the current time in microseconds."""
-
-_VIEWS = {
-    "v_runs": _runs,
-    "v_stretches": _stretches,
-    "v_moves": _moves,
-    "v_skips": _skips,
-    "v_scalars": _scalars,
-}
