@@ -47,7 +47,7 @@ def _shard(*parameters: Sequence[int], rank: int = 0) -> Shard:
     declared = [
         wire.Parameter(f"a.{index}", (10, 10), "float16") for index in range(len(parameters))
     ]
-    return Shard(rank, Sample(3, 1, 1024.0, statistics, {}), declared, None)
+    return Shard(rank, Sample(3, 1, 1024.0, statistics, {}), declared, None, 0)
 
 
 def _names(shards: list[Shard], **page: object) -> list[str]:

@@ -25,7 +25,6 @@ from ampmon_server.store.samples import samples
 from ampmon_server.store.streams import attempts
 from ampmon_server.store.streams import state as run_state
 from ampmon_server.store.streams.attempts import Attempt
-from ampmon_server.store.streams.scalers import scalers_of
 from ampmon_server.store.streams.state import RunState
 from ampmon_server.store.updates.events import SPOOL, loss_window
 
@@ -100,7 +99,7 @@ def ingest(
     before = run_state.row_of(state)
     roster = Roster(connection, state, attempt, remembered)
     described = roster.introduce(batch, shares)
-    _regroup(connection, state, roster, wider=wider)
+    _regroup(connection, roster, wider=wider)
     acked, stored = _store(BatchWriter(connection, state, roster, attempt), shares, remembered)
     # Late records of an earlier start do not tell when the run was last active.
     if stored and (attempt.newest or state.last_time is None):
@@ -136,10 +135,9 @@ def _check(state: RunState, batch: wire.Batch, sender: Sender) -> None:
         )
 
 
-def _regroup(connection: Connection, state: RunState, roster: Roster, *, wider: bool) -> None:
+def _regroup(connection: Connection, roster: Roster, *, wider: bool) -> None:
     """Rebuild the samples that have more parts since this batch. ``wider``: so has its start of the run."""
-    everyone = scalers_of(connection, state.run_id) if wider else ()
-    for name in roster.regrouped.union(each.name for each in everyone):
+    for name in roster.scalers if wider else roster.regrouped:
         scaler = roster.scaler(name)
         if scaler.is_sharded:
             samples.redo(connection, scaler)

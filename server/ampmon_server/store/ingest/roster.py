@@ -147,6 +147,11 @@ class Roster:
         return next((each for each in self._streams.values() if each.scaler), None)
 
     @property
+    def scalers(self) -> set[str]:
+        """The names of all scalers."""
+        return {each.scaler for each in self._streams.values() if each.scaler}
+
+    @property
     def _scalers(self) -> int:
         """How many streams have a scaler."""
         return sum(bool(each.scaler) for each in self._streams.values())

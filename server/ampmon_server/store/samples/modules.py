@@ -11,12 +11,12 @@ from sqlalchemy import Connection, bindparam, func, select
 from ampmon import wire
 from ampmon.numerics.histogram import Statistics, headroom_bits
 from ampmon_server.model.series import ModuleSample
-from ampmon_server.store.engine.numbers import INTEGER_MAX, fields_of
+from ampmon_server.store.engine.numbers import fields_of
 from ampmon_server.store.engine.rows import fetch, of_attempt, of_stream
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.samples.parameters import counts_of
-from ampmon_server.store.samples.samples import newest_of
-from ampmon_server.store.schema.tables import headers, ledger, module_blocks
+from ampmon_server.store.samples.samples import current_samples
+from ampmon_server.store.schema.tables import BLOCK, headers, ledger, module_blocks
 from ampmon_server.store.streams.attempts import world_sizes
 from ampmon_server.store.streams.scalers import Scaler, StreamSource, unpack_modules
 
@@ -89,14 +89,19 @@ _REACHING = (
 """Selects the attempts of a stream that measure activations and have updates from ``start`` to ``stop``, and the last
 step of each, latest first."""
 _HEADER = select(headers.c.layout, headers.c.modules).where(of_attempt(headers))
+_LAST_BLOCK = (
+    select(module_blocks.c.first_step, *(module_blocks.c[name] for name in BLOCK))
+    .where(of_attempt(module_blocks))
+    .where(module_blocks.c.first_step < bindparam("stop"))
+    .where(module_blocks.c.last_step >= bindparam("start"))
+    .order_by(module_blocks.c.first_step.desc())
+    .limit(1)
+)
+"""Selects the newest block of an attempt that reaches into ``start`` to ``stop``."""
 
 
 def read_newest(
-    connection: Connection,
-    scaler: Scaler,
-    *,
-    start: int = 0,
-    stop: int = INTEGER_MAX + 1,
+    connection: Connection, scaler: Scaler, *, start: int, stop: int
 ) -> ModuleSample | None:
     """The newest sample with ``start`` <= step < ``stop``; None if there is none.
 
@@ -122,14 +127,29 @@ def _newest(connection: Connection, source: StreamSource, start: int, stop: int)
     newest: _Shard | None = None
     asked = {**source.bound, "start": start, "stop": stop}
     for attempt, last in fetch(connection, _REACHING, asked):
-        if newest is not None and newest.sample.step >= last:
+        if last < start:
             break  # there may be thousands of attempts, and those left did not come so far
-        for layout, modules in fetch(connection, _HEADER, {**source.bound, "attempt": attempt}):
-            sample = newest_of(connection, module_blocks, source, attempt, (start, stop))
-            if sample is not None and (newest is None or sample.step > newest.sample.step):
-                of = source.rank, attempt, layout == "sharded"
-                newest = _Shard(*of, sample, unpack_modules(modules))
+        sample = _newest_of(connection, source, attempt, start, stop)
+        if sample is not None:
+            ((layout, modules),) = fetch(connection, _HEADER, {**asked, "attempt": attempt})
+            of = source.rank, attempt, layout == "sharded"
+            newest, start = _Shard(*of, sample, unpack_modules(modules)), sample.step + 1
     return newest
+
+
+def _newest_of(
+    connection: Connection, source: StreamSource, attempt: int, start: int, stop: int
+) -> Sample | None:
+    asked = {**source.bound, "attempt": attempt, "start": start}
+    # The blocks of one attempt do not overlap. Read one at a time: the first nearly always has a sample.
+    while rows := fetch(connection, _LAST_BLOCK, {**asked, "stop": stop}):
+        ((first_step, *block),) = rows
+        found = current_samples(connection, source, block, attempt)
+        samples = [each for each in found if start <= each.step < stop]
+        if samples:
+            return samples[-1]
+        stop = first_step
+    return None
 
 
 def _together(shards: Sequence[_Shard]) -> ModuleSample:

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from sqlalchemy import BigInteger, Connection, Select, Table, bindparam, func, select
+from sqlalchemy import BigInteger, Connection, Select, bindparam, func, select
 
 from ampmon import wire
 from ampmon_server.model.aggregates.gradients import LAYOUT, of_series
@@ -29,11 +29,10 @@ from ampmon_server.model.series import (
 )
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX
-from ampmon_server.store.engine.rows import fetch, of_attempt, of_stream
+from ampmon_server.store.engine.rows import fetch, of_stream
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.pages.pyramid import Pyramid
-from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.samples import totals
 from ampmon_server.store.schema.tables import BLOCK, gradient_blocks, gradient_rollups
@@ -101,6 +100,7 @@ class Shard:
     parameters: Sequence[wire.Parameter]
     looked_at: int | None
     """How many elements are looked at in a larger tensor; None for all."""
+    attempt: int
 
 
 def read_series(
@@ -113,7 +113,8 @@ def read_series(
     lead, attempts = _series(connection, sources[0], start, stop)
     if len(sources) == 1 or not len(lead):
         return lead
-    counts = _shards(connection, scaler, attempts)
+    of = shards(connection, scaler)
+    counts = np.array([of[attempt] for attempt in attempts.tolist()], np.int64)
     # No sample is whole that needs a rank without any. While ranks start, this saves reading all others for each.
     idle = (place for place, source in enumerate(sources) if not source.sampled)
     whole = [count for count in np.unique(counts).tolist() if count <= next(idle, len(sources))]
@@ -125,14 +126,6 @@ def read_series(
     ]
     together = join_samples(parts or [empty_gradients()])
     return take(together, np.argsort(together.step, kind="stable"))
-
-
-def _shards(connection: Connection, scaler: Scaler, attempts: Ints) -> Ints:
-    """How many shards belong to each sample of the lowest rank, given the ``attempts`` of the samples."""
-    if len(scaler.sampled) == 1:
-        return np.ones_like(attempts)
-    of = shards(connection, scaler)
-    return np.array([of[attempt] for attempt in attempts.tolist()], np.int64)
 
 
 def _series(
@@ -168,48 +161,21 @@ def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard
 
 
 def _shards_at(connection: Connection, scaler: Scaler, step: int) -> list[Shard]:
-    of = [_series(connection, source, step, step + 1)[1] for source in scaler.sampled]
-    (wanted,) = _shards(connection, scaler, of[0]).tolist()
-    found = zip(scaler.sampled[:wanted], of, strict=False)
-    return [_shard(connection, source, step, int(attempt)) for source, (attempt,) in found]
+    lowest, *others = scaler.sampled
+    lead = _shard(connection, lowest, step)
+    wanted = shards(connection, scaler)[lead.attempt]
+    return [lead, *(_shard(connection, source, step) for source in others[: wanted - 1])]
 
 
-def _shard(connection: Connection, source: StreamSource, step: int, attempt: int) -> Shard:
-    sample = newest_of(connection, gradient_blocks, source, attempt, (step, step + 1))
-    if sample is None:
-        raise NotFound(f"The sample at step {step} is no longer stored.")
-    parameters, looked_at = packed_headers(connection, source, [attempt])[attempt]
-    return Shard(source.rank, sample, unpack_parameters(parameters), looked_at)
-
-
-@lru_cache
-def _last_before(table: Table) -> Select[Any]:
-    """Select the newest block of an attempt that overlaps a range: its first step and its packed columns."""
-    of = table.c
-    return (
-        select(of.first_step, *(of[name] for name in BLOCK))
-        .where(of_attempt(table))
-        .where(of.first_step < bindparam("stop"), of.last_step >= bindparam("start"))
-        .order_by(of.first_step.desc())
-        .limit(1)
-    )
-
-
-def newest_of(
-    connection: Connection, table: Table, source: StreamSource, attempt: int, within: Range
-) -> Sample | None:
-    """An attempt's newest sample in ``table`` with ``start`` <= step < ``stop`` that no later attempt supersedes."""
-    start, stop = within
-    asked = {**source.bound, "attempt": attempt, "start": start}
-    # The blocks of one attempt do not overlap. Read one at a time: the first nearly always has a sample.
-    while rows := fetch(connection, _last_before(table), {**asked, "stop": stop}):
-        ((first_step, *block),) = rows
-        found = current_samples(connection, source, block, attempt)
-        samples = [each for each in found if start <= each.step < stop]
-        if samples:
-            return samples[-1]
-        stop = first_step
-    return None
+def _shard(connection: Connection, source: StreamSource, step: int) -> Shard:
+    asked = {**source.bound, "first": step, "stop": step + 1}
+    for attempt, *block in fetch(connection, reading(source.overlaid, *BLOCK), asked):
+        for sample in current_samples(connection, source, block, attempt):
+            if sample.step == step:
+                parameters, looked_at = packed_headers(connection, source, [attempt])[attempt]
+                declared = unpack_parameters(parameters)
+                return Shard(source.rank, sample, declared, looked_at, attempt)
+    raise NotFound(f"The sample at step {step} is no longer stored.")
 
 
 def current_samples(
@@ -246,8 +212,6 @@ class Change:
 
 def parts(connection: Connection, scaler: Scaler, attempt: Attempt) -> Sequence[StreamSource]:
     """The streams whose samples of an attempt count: of all its ranks if sharded, else of the lowest that samples."""
-    if not scaler.is_sharded:
-        return scaler.sampled
     return scaler.sampled[: shards(connection, scaler)[attempt.number]]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -315,6 +316,8 @@ def shards(connection: Connection, scaler: Scaler) -> dict[int, int]:
 
     A run may resume on more or fewer ranks, and with another layout. The lowest rank always takes part.
     """
+    if len(scaler.sampled) < 2:
+        return defaultdict(lambda: 1)
     attempts = sharded_attempts(connection, scaler)
     return {
         attempt: max(sum(each.rank < size for each in scaler.sampled), 1)
