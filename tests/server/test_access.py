@@ -333,7 +333,7 @@ def test_only_tokens_of_its_owner_append_to_a_run(
         trainer = Trainer(run_id, project="vision", resume_step=40 + number)
         assert sent(known, trainer.batch(trainer.updates(1))).status_code == 200
         assert store.run(run_id)[0].version == before[0].version + number + 1
-    assert store.belonging(run_id).owner == "ada"
+    assert store.subject(run_id).owner == "ada"
 
 
 def test_what_comes_in_is_the_tokens(holding: Client, store: Store) -> None:

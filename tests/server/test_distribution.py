@@ -257,7 +257,7 @@ def kept(store: Store, run: Any) -> None:
         store.delete(each.run_id)
     store.ingest(gone.batch(gone.updates(1)))
     list(store.clear(gone.run_id))
-    store.belonging(run_id)
+    store.subject(run_id)
     store.keep_token(token := Token(b"digest", "ci", "ada", ("read",), None, 1))
     store.token(token.id), store.tokens(), store.mark_token_used(token.digest, 2)
     store.revoke_token("ci", 3)

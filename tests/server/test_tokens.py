@@ -200,9 +200,9 @@ def test_a_run_belongs_to_who_started_it(store: Store) -> None:
     again = Trainer(trainer.run_id, resume_step=2)
     store.ingest(again.batch(again.updates(2)))
 
-    assert store.belonging(trainer.run_id).owner == "grace"
+    assert store.subject(trainer.run_id).owner == "grace"
     assert store.run(trainer.run_id)[0].owner == "grace"
-    assert store.belonging(trained(store, "vision")).owner == "ada"
+    assert store.subject(trained(store, "vision")).owner == "ada"
 
 
 @pytest.mark.storage
@@ -219,7 +219,7 @@ def test_a_sender_is_kept_to_its_projects(store: Store) -> None:
 
     assert messages[0] == messages[1]
     assert store.versions() == [before]
-    assert store.belonging(trained(store, "vision", mine)).project == "vision"
+    assert store.subject(trained(store, "vision", mine)).project == "vision"
 
 
 def test_a_run_does_not_change_sides(store: Store) -> None:
@@ -231,7 +231,7 @@ def test_a_run_does_not_change_sides(store: Store) -> None:
     with pytest.raises(NotFound):
         store.ingest(first.batch(first.updates(1)), mine)
 
-    assert store.belonging(later.run_id).project == "vision"
+    assert store.subject(later.run_id).project == "vision"
 
 
 @pytest.mark.storage

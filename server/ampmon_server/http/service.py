@@ -16,6 +16,7 @@ from uuid import UUID
 from anyio import to_thread
 from fastapi import Depends, Request
 
+from ampmon_server.alerting.messages import Subject
 from ampmon_server.background.alert_sender import AlertSender
 from ampmon_server.background.bus import Bus
 from ampmon_server.background.diagnosis_worker import DiagnosisWorker
@@ -31,7 +32,7 @@ from ampmon_server.http.auth.tokens import Sessions, Tokens
 from ampmon_server.http.certificate import Certificate
 from ampmon_server.http.metrics import Metrics, RejectedClients
 from ampmon_server.settings import Settings
-from ampmon_server.store import Advance, Belonging, NotFound, Store, StoreError, Unusable
+from ampmon_server.store import Advance, NotFound, Store, StoreError, Unusable
 
 
 Part = Literal["database", "schema", "bus"]
@@ -165,7 +166,7 @@ CallerDependency = Annotated[Caller, Depends(_caller)]
 async def _seen(run_id: UUID, caller: CallerDependency, service: ServiceDependency) -> None:
     """Raise NotFound for a run of a project that the caller does not see, as if it did not exist."""
     if caller.projects is not None:
-        await to_thread.run_sync(_belonging, service, caller, run_id)
+        await to_thread.run_sync(_subject, service, caller, run_id)
 
 
 OF_RUN = Depends(_seen)
@@ -174,7 +175,7 @@ OF_RUN = Depends(_seen)
 
 async def check_own(run_id: UUID, caller: CallerDependency, service: ServiceDependency) -> None:
     """Raise NotAllowed if the caller may not change a run, NotFound if the caller may not even see it."""
-    run = await to_thread.run_sync(_belonging, service, caller, run_id)
+    run = await to_thread.run_sync(_subject, service, caller, run_id)
     if caller.may("admin") or run.owner == caller.owner:
         return
     # A token that may only send records must not learn that a run exists.
@@ -205,11 +206,11 @@ def visible(service: Service, caller: Caller, run_ids: Sequence[UUID]) -> list[U
     return [run_id if run_id in there else None for run_id in run_ids]
 
 
-def _belonging(service: Service, caller: Caller, run_id: UUID) -> Belonging:
-    belonging = service.store.belonging(run_id)
-    if not caller.sees(belonging.project):
+def _subject(service: Service, caller: Caller, run_id: UUID) -> Subject:
+    subject = service.store.subject(run_id)
+    if not caller.sees(subject.project):
         raise _missing(run_id)
-    return belonging
+    return subject
 
 
 def _missing(run_id: UUID) -> NotFound:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ampmon_server.model.case import Skip, SkipCulprit
 from ampmon_server.model.words import count, plural, scale_words
-from ampmon_server.store.engine.paging import Paged, encode
+from ampmon_server.store.engine.rows import Paged, encode_cursor
 
 
 NAMED = 8
@@ -47,7 +47,7 @@ def shared(
         last = rows[-1].step
         whole = together([row for row in rows if row.step != last], every)
         if len(whole) >= limit:
-            return Paged(whole, encode(last + 1, 0, 0, 0))
+            return Paged(whole, encode_cursor(last + 1, 0, 0, 0))
 
 
 def together(skips: Sequence[Skip], every: int) -> list[dict[str, Any]]:

@@ -26,10 +26,10 @@ from ampmon_server.store.engine.opening import upgrade
 from ampmon_server.store.ingest.ingest import ANYONE, Outcome, Receipt, Sender
 from ampmon_server.store.reading.alarms import RunAlerts
 from ampmon_server.store.runs.listing import Sort, Wanted
-from ampmon_server.store.runs.runs import Belonging, Edit, Status, Summary
+from ampmon_server.store.runs.runs import Edit, Status, Summary
 from ampmon_server.store.samples.parameter_rollups import ParameterPart
 from ampmon_server.store.samples.parameters import SORTS as PARAMETER_SORTS
-from ampmon_server.store.samples.parameters import ParameterQuery as ParameterPage
+from ampmon_server.store.samples.parameters import ParameterQuery
 from ampmon_server.store.store import Store
 from ampmon_server.store.streams.state import Advance
 
@@ -40,7 +40,6 @@ __all__ = [
     "Advance",
     "BadBatch",
     "BadQuery",
-    "Belonging",
     "Busy",
     "Defect",
     "DeliveryState",
@@ -54,8 +53,8 @@ __all__ = [
     "NameTaken",
     "NotFound",
     "Outcome",
-    "ParameterPage",
     "ParameterPart",
+    "ParameterQuery",
     "PruneSize",
     "PruneTask",
     "Pruning",

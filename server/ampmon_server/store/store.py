@@ -260,7 +260,7 @@ class Store(AccessCalls, AlertCalls, Forwarding, PruneCalls):
 
     scales = reads(sparklines.read)
     groups = reads(listing.read_groups)
-    belonging = reads(runs.belonging)
+    subject = reads(runs.subject)
     versions = reads(runs.read_versions)
     held = reads(state.held)
     runs = reads(listing.read_page)

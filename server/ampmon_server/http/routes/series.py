@@ -37,8 +37,8 @@ from ampmon_server.http.service import EXPORTS_MAX, OF_RUN, ServiceDependency
 from ampmon_server.model.case import Skip
 from ampmon_server.model.parameter_words import caption, cells
 from ampmon_server.queries import merged_skips
-from ampmon_server.store import PARAMETER_SORTS, Busy, ParameterPage
-from ampmon_server.store.engine.paging import Paged
+from ampmon_server.store import PARAMETER_SORTS, Busy, ParameterQuery
+from ampmon_server.store.engine.rows import Paged
 
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", dependencies=[OF_RUN])
@@ -149,8 +149,8 @@ async def _parameter_page(
     backwards: bool = False,
     first: Annotated[int, Query(ge=0, le=COUNT_MAX)] = 0,
     limit: Annotated[int | None, Query(ge=1, le=1000)] = None,
-) -> ParameterPage:
-    return ParameterPage(search, name, sort, backwards, first, limit)
+) -> ParameterQuery:
+    return ParameterQuery(search, name, sort, backwards, first, limit)
 
 
 @router.get("/parameters")
@@ -159,7 +159,7 @@ def list_parameters(
     run_id: UUID,
     request: Request,
     service: ServiceDependency,
-    page: Annotated[ParameterPage, Depends(_parameter_page)],
+    page: Annotated[ParameterQuery, Depends(_parameter_page)],
     stream: StreamNumber = None,
     step: Number = None,
 ) -> Response:

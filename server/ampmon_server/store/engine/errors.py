@@ -21,12 +21,16 @@ class StoreError(AmpmonError):
     """Base of all errors that the store raises on purpose."""
 
 
-class BadBatch(StoreError, ValueError):
-    """A batch with an invalid record. ``field`` is the path to the invalid value, as in ``records[3].ordinal``."""
+class _Invalid(StoreError, ValueError):
+    """Input whose ``field`` has an invalid value."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
         self.field = field
+
+
+class BadBatch(_Invalid):
+    """A batch with an invalid record. ``field`` is the path to the invalid value, as in ``records[3].ordinal``."""
 
 
 class UnknownHeader(StoreError):
@@ -38,12 +42,8 @@ class UnknownHeader(StoreError):
         self.header = header
 
 
-class BadQuery(StoreError, ValueError):
+class BadQuery(_Invalid):
     """A query that cannot be answered. ``field`` is the invalid parameter."""
-
-    def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"{field}: {reason}")
-        self.field = field
 
 
 class NotFound(StoreError, LookupError):

@@ -1,10 +1,11 @@
-"""Reads and inserts rows fast, on SQLite or PostgreSQL."""
+"""Reads and inserts rows fast, on SQLite or PostgreSQL, and splits lists into pages."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import (
     BigInteger,
@@ -19,6 +20,7 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     bindparam,
+    tuple_,
 )
 from sqlalchemy import Row as Fetched
 from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
@@ -29,6 +31,7 @@ from ampmon_server.store.engine.errors import Damaged
 
 
 Checked = TypeVar("Checked", bound=Sequence[Any])
+Listed = TypeVar("Listed")
 Row = tuple[Any, ...]
 
 Key = tuple[Any, ...]
@@ -172,3 +175,41 @@ def _array(column: Column[Any]) -> str:
 
 def _values(table: Table) -> list[Column[Any]]:
     return [column for column in table.columns if not column.primary_key]
+
+
+# -- pages of a list ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Paged(Generic[Listed]):
+    """A page of rows, and the cursor of the next page, None at the end."""
+
+    rows: list[Listed]
+    next: str | None
+
+
+def newest_rows(
+    connection: Connection,
+    statement: Select[Any],
+    key: Sequence[ColumnElement[Any]],
+    *,
+    limit: int,
+    cursor: str | None,
+) -> tuple[Sequence[Fetched[Any]], str | None]:
+    """Return the last ``limit`` rows by an integer ``key``, in descending order, and the cursor of the next page."""
+    statement = statement.order_by(*(column.desc() for column in key)).limit(limit + 1)
+    if cursor is not None:
+        statement = statement.where(tuple_(*key) < tuple_(*decode_cursor(cursor)))
+    rows = named(connection, statement)
+    if len(rows) <= limit:
+        return rows, None
+    return rows[:limit], encode_cursor(*(rows[limit - 1]._mapping[column] for column in key))
+
+
+def encode_cursor(*key: int) -> str:
+    return "-".join(map(str, key))
+
+
+def decode_cursor(cursor: str) -> list[int]:
+    """Return the key in a cursor made by `encode_cursor`."""
+    return [int(part) for part in cursor.split("-")]

@@ -32,7 +32,7 @@ class RunAlerts:
 
 def of_run(connection: Connection, run_id: UUID) -> RunAlerts:
     """Return the alerts of a run. Raises NotFound."""
-    project = runs.belonging(connection, run_id).project
+    project = runs.subject(connection, run_id).project
     return RunAlerts(
         alerts.read(connection, run_id.bytes),
         outbox.of_runs(connection, [run_id.bytes]).get(run_id.bytes, []),
@@ -82,7 +82,7 @@ def mute(connection: Connection, wanted: Mute, who: str) -> tuple[Mute, Advance 
     if made.run_id is None:
         return mutes.keep(connection, made), None
     moved = move_on(connection, made.run_id, made.made)
-    project = runs.belonging(connection, made.run_id).project
+    project = runs.subject(connection, made.run_id).project
     return mutes.keep(connection, replace(made, project=project)), moved
 
 

@@ -34,8 +34,7 @@ from sqlalchemy import (
 from ampmon_server.store.engine.engine import WHERE, as_store_errors, now_us
 from ampmon_server.store.engine.errors import BadQuery, Unreadable
 from ampmon_server.store.engine.numbers import decode_texts
-from ampmon_server.store.engine.paging import Paged
-from ampmon_server.store.engine.rows import checked, sound
+from ampmon_server.store.engine.rows import Paged, checked, sound
 from ampmon_server.store.runs.runs import Status, Summary, read_streams, summary
 from ampmon_server.store.schema.tables import key_text, runs
 from ampmon_server.store.streams.state import SUMMARY_COLUMNS, RunState

@@ -12,6 +12,7 @@ import orjson
 from sqlalchemy import Connection, Row, bindparam, case, func, select, update
 
 from ampmon import wire
+from ampmon_server.alerting.messages import Subject
 from ampmon_server.model.words import scale_words
 from ampmon_server.store.alerts import mutes, outbox
 from ampmon_server.store.engine.engine import now_us
@@ -99,16 +100,10 @@ def read_one(connection: Connection, run_id: UUID) -> Summary:
     return summary(row, read_streams(connection, [row.run_id])[row.run_id], now_us())
 
 
-@dataclass(frozen=True, slots=True)
-class Belonging:
-    project: str
-    owner: str
-
-
-def belonging(connection: Connection, run_id: UUID) -> Belonging:
-    """Return the project and owner of a run. Raises NotFound."""
-    row = find(connection, run_id, runs.c.project, runs.c.owner)
-    return Belonging(row.project, row.owner)
+def subject(connection: Connection, run_id: UUID) -> Subject:
+    """Return the project, name and owner of a run. Raises NotFound."""
+    row = find(connection, run_id, runs.c.project, runs.c.name, runs.c.owner)
+    return outbox.subject_of(run_id.bytes, row)
 
 
 def status_of(row: Any, now: int) -> Status:

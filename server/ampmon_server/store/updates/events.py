@@ -16,10 +16,8 @@ from sqlalchemy import Connection, Row, Select, bindparam, func, select
 from ampmon.wire import COUNT_MAX
 from ampmon_server.model.case import RunEvent
 from ampmon_server.model.series import Resume
-from ampmon_server.store.engine import paging
 from ampmon_server.store.engine.numbers import decode_object
-from ampmon_server.store.engine.paging import Paged
-from ampmon_server.store.engine.rows import fetch
+from ampmon_server.store.engine.rows import Paged, fetch, newest_rows
 from ampmon_server.store.schema.tables import attempts, events, runs, streams
 from ampmon_server.store.streams import state
 from ampmon_server.store.streams.scalers import Scaler
@@ -44,7 +42,7 @@ def read(
     statement = _of(run_id.bytes)
     if stream is not None:
         statement = statement.where(events.c.stream == stream)
-    rows, following = paging.newest(connection, statement, _KEY, limit=limit, cursor=cursor)
+    rows, following = newest_rows(connection, statement, _KEY, limit=limit, cursor=cursor)
     return Paged([_happening(row) for row in rows], following)
 
 
@@ -55,7 +53,7 @@ def newest(
     of_kind = _of(run_id.bytes).where(events.c.kind.in_(always))
     found: dict[tuple[int, ...], RunEvent] = {}
     for statement in (_of(run_id.bytes), of_kind):
-        rows, _ = paging.newest(connection, statement, _KEY, limit=limit, cursor=None)
+        rows, _ = newest_rows(connection, statement, _KEY, limit=limit, cursor=None)
         found |= {(row.time, row.stream, row.attempt, row.seq): _happening(row) for row in rows}
     return [found[key] for key in sorted(found, reverse=True)]
 

@@ -12,9 +12,8 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, false, func, or_,
 
 from ampmon import wire
 from ampmon_server.model.case import Skip, SkipCulprit
-from ampmon_server.store.engine import paging
 from ampmon_server.store.engine.numbers import KINDS, kinds_of_pair
-from ampmon_server.store.engine.paging import Paged
+from ampmon_server.store.engine.rows import Paged, newest_rows
 from ampmon_server.store.schema.tables import headers, ledger, skips, streams
 from ampmon_server.store.streams import scalers
 from ampmon_server.store.streams.attempts import Start
@@ -64,7 +63,7 @@ def read(
         statement = statement.where(_blames(connection, run_id, parameter))
     if stream is not None:
         statement = statement.where(skips.c.stream == stream)
-    rows, following = paging.newest(connection, statement, _KEY, limit=limit, cursor=cursor)
+    rows, following = newest_rows(connection, statement, _KEY, limit=limit, cursor=cursor)
     return Paged(_skips(connection, run_id, rows, None), following)
 
 
@@ -113,7 +112,7 @@ def newest(
     if start is not None:
         table = skips.c
         statement = statement.where(or_(table.step < start.origin, table.attempt == start.number))
-    rows, _ = paging.newest(connection, statement, _KEY, limit=limit, cursor=None)
+    rows, _ = newest_rows(connection, statement, _KEY, limit=limit, cursor=None)
     return _skips(connection, run_id, rows, culprits)
 
 
