@@ -24,8 +24,8 @@ from ampmon_server.store.updates import scalars
 Axis: TypeAlias = Literal["step", "time", "user"]
 """What x is: the step, the time in us since the epoch, or the user's own step."""
 
-_NEARER = 250
-"""The columns of each reading by which `user_steps` gets nearer to an end of the requested range."""
+_Line: TypeAlias = tuple[Ints, Ints]
+"""The steps [p] of some points, and the user's own steps [p] there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,32 +202,24 @@ def user_steps(
     if series is None:
         return None
 
-    def points(low: int, high: int, columns: int = columns) -> tuple[Ints, Ints]:
-        return _points(series.window(Stretch(low, high), columns))
+    def points(within: Range, columns: int = columns) -> _Line:
+        return _points(series.window(Stretch(*within), columns))
 
-    first, beyond = 0, INTEGER_MAX + 1
-    line = points(first, beyond)
+    whole = first, beyond = 0, INTEGER_MAX + 1
+    line = points(whole)
+    for user in (start, stop):
+        if user is not None:
+            line = _joined(line, points(_around(line, user), INTEGER_MAX))
     if start is not None:
-        line, (first, _) = _finest(line, start, points)
+        first, _ = _around(line, start)
     if stop is not None:
-        line, (_, beyond) = _finest(line, stop, points)
-    if start is not None or stop is not None:
-        line = _joined(line, points(first, beyond))
+        _, beyond = _around(line, stop)
+    if (first, beyond) != whole:
+        line = _joined(line, points((first, beyond)))
     return UserSteps(*line)
 
 
-def _finest(
-    line: tuple[Ints, Ints], user: int, points: Callable[[int, int, int], tuple[Ints, Ints]]
-) -> tuple[tuple[Ints, Ints], Range]:
-    """Refine a line around ``user`` down to each logged step. Return it, and the range of steps around ``user``."""
-    within, last = _around(line, user), None
-    while within != last:
-        line = _joined(line, points(*within, _NEARER))
-        within, last = _around(line, user), within
-    return line, within
-
-
-def _around(line: tuple[Ints, Ints], user: int) -> Range:
+def _around(line: _Line, user: int) -> Range:
     """The range of steps (end excluded) from the last point on a line before ``user`` to the first one after it."""
     step, users = line
     after = int(np.searchsorted(users, user))
@@ -235,7 +227,7 @@ def _around(line: tuple[Ints, Ints], user: int) -> Range:
     return low, int(step[after]) + 1 if after < len(users) else INTEGER_MAX + 1
 
 
-def _joined(one: tuple[Ints, Ints], other: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+def _joined(one: _Line, other: _Line) -> _Line:
     return _rising(*(np.concatenate(both) for both in zip(one, other, strict=True)))
 
 
@@ -249,7 +241,7 @@ def _stepping(connection: Connection, scaler: Scaler) -> WindowedSeries | None:
     return None
 
 
-def _points(cells: Cells) -> tuple[Ints, Ints]:
+def _points(cells: Cells) -> _Line:
     """The first and last user's step in each cell that has any: their steps [p], and the user's steps [p]."""
     given = cells[cells["user"] > 0]
     return _rising(
@@ -258,7 +250,7 @@ def _points(cells: Cells) -> tuple[Ints, Ints]:
     )
 
 
-def _rising(step: Ints, user: Ints) -> tuple[Ints, Ints]:
+def _rising(step: Ints, user: Ints) -> _Line:
     """Sort points by step, each step once. The user's steps never fall: where the user restarts, they stay level."""
     step, first = np.unique(step, return_index=True)
     return step, np.maximum.accumulate(user[first]) if len(step) else user
