@@ -20,6 +20,7 @@ from ampmon_server.store.schema.tables import (
     runs,
     skips,
 )
+from ampmon_server.store.streams.attempts import GONE
 from ampmon_server.store.updates import scalars, updates
 from campaigns.soak.tally import Count
 from campaigns.soak.trainer_log import TrainerLog, Update
@@ -130,7 +131,7 @@ class _Run:
         self._steps |= {origin + ordinal: update for ordinal, update in attempt.updates.items()}
 
     def _ending(self, log: TrainerLog, row: Row[Any]) -> None:
-        may_be = {"finished"} if log.finished else {"crashed"}
+        may_be = {"finished"} if log.finished else {"crashed", GONE}
         if log.finishing:
             may_be |= {"finished"}
         if row.ended not in may_be:
@@ -149,7 +150,7 @@ class _Run:
             "lost": 0,
             "dropped": 0,
             "errors": 0,
-            "state": last.ended,
+            "state": "crashed" if last.ended == GONE else last.ended,
         }
         for name, value in expected.items():
             if (held := getattr(run, name)) != value:

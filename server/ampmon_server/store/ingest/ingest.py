@@ -211,12 +211,12 @@ def _ends(
     for event in events:
         if event.kind in ENDS:
             how = ENDS[event.kind]
-            attempts.end(connection, state.run_id, attempt, how, event.time, own=True)
+            attempts.end(connection, state.run_id, attempt, how, event.time)
             ended = True
     if batch.ended is not None:
         # Prefer the trainer's clock: the time is compared with the start times of other processes.
         died = now if state.last_time is None else state.last_time
-        attempts.end(connection, state.run_id, attempt, batch.ended, died, own=False)
+        attempts.end(connection, state.run_id, attempt, attempts.GONE, died)
     return ended
 
 

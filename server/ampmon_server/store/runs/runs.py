@@ -20,6 +20,7 @@ from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import KINDS, decode_object, decode_texts
 from ampmon_server.store.engine.rows import fetch, named
 from ampmon_server.store.schema.tables import attempts, headers, runs, streams
+from ampmon_server.store.streams.attempts import GONE
 from ampmon_server.store.streams.state import Advance, find, move_on
 
 
@@ -223,6 +224,7 @@ def _start(row: Row[Any]) -> dict[str, Any]:
     return listed | {
         "attempt_id": str(UUID(bytes=row.attempt_id)),
         "origin_assumed": bool(row.origin_assumed),
+        "ended": "crashed" if row.ended == GONE else row.ended,
         "versions": decode_object(row.versions),
         "rival": bool(row.rival),
     }

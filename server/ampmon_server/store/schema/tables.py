@@ -169,6 +169,7 @@ attempts = of_run(
     Column("started", BigInteger, nullable=False),
     Column("origin", BigInteger, nullable=False),
     flag("origin_assumed"),
+    # finished or crashed, or what a sender guesses: see `store.streams.attempts.GONE`.
     Column("ended", String(16)),
     Column("ended_time", BigInteger),
     Column("host", String(256), nullable=False),

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, or_, select, true, update
+from sqlalchemy import ColumnElement, Connection, bindparam, func, or_, select, true, update
 
 from ampmon import wire
 from ampmon_server.store.engine.errors import BadBatch, UnknownHeader
 from ampmon_server.store.engine.numbers import INTEGER_MAX, json_text
 from ampmon_server.store.engine.rows import fetch
-from ampmon_server.store.schema.tables import attempts, events, ledger, streams
+from ampmon_server.store.schema.tables import attempts, ledger
 from ampmon_server.store.streams.state import RunState
 
 
@@ -23,6 +23,10 @@ RANKS_MAX = 16_384
 BESIDE_US = 30 * 1_000_000
 """How long (in us) after a later start an old process may still seem alive: its last records may be in transit."""
 
+GONE = "gone"
+"""How an attempt ended that only its sender takes for crashed: where it cannot check the process, it guesses."""
+
+_IS_GONE = attempts.c.ended == GONE
 _OF_RUN = attempts.c.run_id == bindparam("of")
 _ENDED = select(attempts.c.rank, attempts.c.ended).where(_OF_RUN).order_by(attempts.c.attempt)
 _STARTS = (
@@ -214,44 +218,23 @@ def _origin(connection: Connection, header: wire.AttemptHeader, number: int) -> 
     return (0 if last is None else last + 1), True
 
 
-def end(
-    connection: Connection, run_id: bytes, attempt: Attempt, how: str, time: int, *, own: bool
-) -> None:
-    """Record how an attempt ended. The first report counts, but the process's ``own`` replaces a sender's guess."""
-    still: ColumnElement[bool] = attempts.c.ended.is_(None)
-    if own:
-        still = or_(still, _guessed(run_id, attempt))
-    statement = update(attempts).where(*_this(run_id, attempt), still)
+def end(connection: Connection, run_id: bytes, attempt: Attempt, how: str, time: int) -> None:
+    """Record how an attempt ended. The first report counts, but the process's own replaces `GONE`."""
+    table = attempts.c
+    earlier = table.ended.is_(None) if how == GONE else or_(table.ended.is_(None), _IS_GONE)
+    statement = update(attempts).where(*_this(run_id, attempt), earlier)
     connection.execute(statement.values(ended=how, ended_time=time))
 
 
 def go_on(connection: Connection, run_id: bytes, attempt: Attempt) -> bool:
     """Withdraw a sender's guess that a process died, since it made more updates. Return whether there was one."""
-    statement = update(attempts).where(*_this(run_id, attempt), _guessed(run_id, attempt))
+    statement = update(attempts).where(*_this(run_id, attempt), _IS_GONE)
     return connection.execute(statement.values(ended=None, ended_time=None)).rowcount > 0
 
 
 def _this(run_id: bytes, attempt: Attempt) -> tuple[ColumnElement[bool], ...]:
     table = attempts.c
     return table.run_id == run_id, table.rank == attempt.rank, table.attempt == attempt.number
-
-
-def _guessed(run_id: bytes, attempt: Attempt) -> ColumnElement[bool]:
-    """Whether a sender reported an attempt as crashed, and not the process itself in an event.
-
-    A sender guesses if it cannot check the process, which may only have been silent for long.
-    """
-    table = events.c
-    of_process = select(streams.c.stream).where(
-        streams.c.run_id == run_id, streams.c.rank == attempt.rank, streams.c.scaler == ""
-    )
-    own = select(table.seq).where(
-        table.run_id == run_id,
-        table.stream.in_(of_process),
-        table.attempt == attempt.number,
-        table.kind == "exception",
-    )
-    return and_(attempts.c.ended == "crashed", ~own.exists())
 
 
 def went_on(connection: Connection, run_id: bytes, attempt: Attempt, now: int) -> bool:
@@ -284,7 +267,7 @@ def state_of_run(connection: Connection, run_id: bytes) -> str:
     newest = dict(fetch(connection, _ENDED, {"of": run_id}))
     _, ranks = max(world_sizes(connection, run_id).items())
     ended = [how for rank, how in newest.items() if rank < ranks]
-    if "crashed" in ended:
+    if {"crashed", GONE} & {*ended}:
         return "crashed"
     return "finished" if all(how == "finished" for how in ended) else "running"
 
