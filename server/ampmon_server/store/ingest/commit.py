@@ -8,24 +8,18 @@ from itertools import compress
 from statistics import median
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection
 
 from ampmon import wire
 from ampmon_server.model.aggregates.updates import Counts, Rows, count_rows
 from ampmon_server.store.engine.errors import BadBatch
 from ampmon_server.store.engine.numbers import split, split_pair
-from ampmon_server.store.engine.rows import Key, fetch, insert_rows
+from ampmon_server.store.engine.rows import Key, insert_rows
 from ampmon_server.store.ingest.plan import Row, RowMaker, StreamBatch
 from ampmon_server.store.ingest.roster import Roster
 from ampmon_server.store.samples import gradients, parameter_rollups, samples, totals
 from ampmon_server.store.samples.samples import Change
-from ampmon_server.store.schema.tables import (
-    events,
-    headers,
-    moves,
-    skips,
-    streams,
-)
+from ampmon_server.store.schema.tables import events, moves, skips
 from ampmon_server.store.streams.attempts import Attempt, world_sizes
 from ampmon_server.store.streams.scalers import Scaler, StreamSource
 from ampmon_server.store.streams.state import RunState
@@ -39,21 +33,6 @@ MEASURING = "measurable", "measured"
 GAP_MAX = 2**12
 """The most steps between neighbouring updates that are processed together. Across a wider gap, cells are recomputed on
 each side separately, so the rows of other ranks and attempts in the gap are not read."""
-
-
-_BELOW = (
-    select(streams.c.stream)
-    .join(headers, (headers.c.run_id == streams.c.run_id) & (headers.c.stream == streams.c.stream))
-    .where(
-        streams.c.run_id == bindparam("of"),
-        streams.c.scaler == bindparam("name"),
-        streams.c.rank < bindparam("by"),
-        streams.c.sampled >= bindparam("samples"),
-        headers.c.attempt >= bindparam("attempt"),
-    )
-    .limit(1)
-)
-"""Selects a lower rank that has the scaler in this attempt or a later one, and at least ``samples`` samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +122,7 @@ class BatchWriter:
                 run, start = (self.connection, self.state.run_id), self.attempt.number
                 if stream.sampled > len(taken) or len(parts) >= world_sizes(*run)[start]:
                     gradients.summarize(self.state, samples.together(self.connection, parts, step))
-            elif self._is_lowest(stream, samples=1):
+            elif self._is_lowest(scaler, stream, samples=1):
                 gradients.summarize(self.state, totals.series(written[-1:]))
         return parts
 
@@ -259,10 +238,10 @@ class BatchWriter:
             self.state.cost_us += sum(update.cost for update in timed)
             self.state.typical_update(median(durations), len(durations))
         if new[-1].seq > held and self._is_present(stream):
-            if self._is_lowest(stream):
+            if self._is_lowest(before, stream):
                 self.state.scale, self.state.scale_kind = split(new[-1].scale_after)
             with_interval = [update for update in new if update.interval is not None]
-            if with_interval and self._is_lowest(stream, samples=1):
+            if with_interval and self._is_lowest(before, stream, samples=1):
                 self.state.sampling_interval = with_interval[-1].interval
                 self.state.over_budget = int(with_interval[-1].over_budget)
 
@@ -277,11 +256,11 @@ class BatchWriter:
         first = self.roster.first
         return self.attempt.newest and first is not None and stream.scaler == first.scaler
 
-    def _is_lowest(self, stream: StreamSource, samples: int = 0) -> bool:
+    def _is_lowest(self, scaler: Scaler, stream: StreamSource, samples: int = 0) -> bool:
         """Whether no lower rank has the scaler in this attempt or later, with ``samples`` samples at least."""
-        of = {"of": self.state.run_id, "name": stream.scaler, "by": stream.rank}
-        of |= {"attempt": self.attempt.number, "samples": samples}
-        return stream.rank == 0 or not fetch(self.connection, _BELOW, of)
+        lower = (each for each in scaler.sources if each.rank < stream.rank)
+        present = (each for each in lower if each.attempt >= self.attempt.number)
+        return all(each.sampled < samples for each in present)
 
     def _scalars(
         self,

@@ -31,7 +31,7 @@ STREAMS_MAX = 16_384
 """The most streams of a run, on all ranks. A list of runs shows all of them."""
 
 _STREAMS = select(streams).where(streams.c.run_id == bindparam("of")).order_by(streams.c.stream)
-_CHANGING = ("layout", "updates", "sampled", "first_step", "last_step")
+_CHANGING = ("layout", "updates", "sampled", "first_step", "last_step", "attempt")
 _SAVING = (
     update(streams).where(of_stream(streams)).values({name: bindparam(name) for name in _CHANGING})
 )
@@ -157,7 +157,7 @@ class Roster:
         return sum(bool(each.scaler) for each in self._streams.values())
 
     def save(self, stream: StreamSource) -> None:
-        """Write back a stream's layout and counts."""
+        """Write back what changes of a stream."""
         values = {name: getattr(stream, name) for name in _CHANGING}
         self._connection.execute(_SAVING, {**values, **stream.bound})
 
@@ -191,12 +191,9 @@ class Roster:
             raise BadBatch("headers", f"the run would have more than {STREAMS_MAX} streams")
         rows = []
         for number, name in enumerate(new, 0 if last is None else last.number + 1):
-            made = StreamSource(
-                self._state.run_id, number, rank, name, layouts[name], 0, 0, None, None
-            )
-            self._streams[rank, name] = made
-            nothing = (0, 0, None, None, 0, 0)
-            rows.append((*made.key, rank, name, made.layout, *nothing))
+            row = (self._state.run_id, number, rank, name, layouts[name], 0, 0, None, None, 0, 0)
+            rows.append((*row, self._attempt.number))
+            self._streams[rank, name] = StreamSource(*rows[-1])
         insert_rows(self._connection, streams, rows)
         self.regrouped |= {name for name in new if name}
 
@@ -229,11 +226,16 @@ class Roster:
         state = self._state
         for header in new:
             stream = self.mine(header.stream)
-            if header.layout == "sharded" != stream.layout:
+            is_later = self._attempt.number > stream.attempt
+            is_sharded = header.layout == "sharded" != stream.layout
+            if is_later:
+                stream.attempt = self._attempt.number
+            if is_sharded:
                 # It stays so, although the samples of its other attempts are replicated.
                 stream.layout = header.layout
-                self.save(stream)
                 self.regrouped.add(header.stream)
+            if is_later or is_sharded:
+                self.save(stream)
             if stream is self.first:
                 state.parameters, state.budget = len(header.parameters), header.budget
             state.exact = int(bool(state.exact) and _is_exact(header))

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 import orjson
-from sqlalchemy import Connection, Row, bindparam, case, func, select, update
+from sqlalchemy import Connection, Row, bindparam, select, update
 
 from ampmon import wire
 from ampmon_server.alerting.messages import Subject
@@ -118,20 +118,18 @@ _AS_STORED = {field.name for field in fields(Summary)} & set(runs.c.keys())
 """Columns with the name of a summary's field. Some of their values are converted."""
 
 
-# The layout is in the last bit, so the greatest number is that of the newest header.
-_NEWEST = func.max(2 * headers.c.attempt + case((headers.c.layout == "sharded", 1), else_=0))
 _STREAMS = (
-    select(streams.c.run_id, streams.c.stream, streams.c.rank, streams.c.scaler, _NEWEST)
+    select(streams.c.run_id, streams.c.stream, streams.c.rank, streams.c.scaler, headers.c.layout)
     .outerjoin_from(
         streams,
         headers,
         # A stream that was never sharded has one layout, so its headers are not read.
         (headers.c.run_id == streams.c.run_id)
         & (headers.c.stream == streams.c.stream)
+        & (headers.c.attempt == streams.c.attempt)
         & (streams.c.layout == "sharded"),
     )
     .where(streams.c.run_id.in_(bindparam("of", expanding=True)), streams.c.scaler != "")
-    .group_by(streams.c.run_id, streams.c.stream)
     .order_by(streams.c.run_id, streams.c.stream)
 )
 
@@ -141,10 +139,9 @@ def read_streams(
 ) -> dict[bytes, list[dict[str, Any]]]:
     """Return by run its streams in order of their numbers, each with the layout of its newest header."""
     found: dict[bytes, list[dict[str, Any]]] = {run_id: [] for run_id in run_ids}
-    for run_id, stream, rank, scaler, newest in fetch(connection, _STREAMS, {"of": run_ids}):
-        layout = "sharded" if newest is not None and newest % 2 else "replicated"
-        entry = {"stream": str(stream), "rank": rank, "scaler": scaler, "layout": layout}
-        found[run_id].append(entry)
+    for run_id, stream, rank, scaler, layout in fetch(connection, _STREAMS, {"of": run_ids}):
+        entry = {"stream": str(stream), "rank": rank, "scaler": scaler}
+        found[run_id].append(entry | {"layout": layout or "replicated"})
     return found
 
 
