@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +21,7 @@ from ampmon_server.store.alerts import alerts
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import decode_object
-from ampmon_server.store.engine.rows import bound, fetch
+from ampmon_server.store.engine.rows import fetch, of_attempt
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.runs import runs
 from ampmon_server.store.samples import parameter_rollups, samples
@@ -28,12 +29,7 @@ from ampmon_server.store.schema import tables
 from ampmon_server.store.schema.tables import attempts, headers
 from ampmon_server.store.streams import state
 from ampmon_server.store.streams.attempts import RANKS_MAX, Start, newest_start
-from ampmon_server.store.streams.scalers import (
-    Scaler,
-    find,
-    newest_header,
-    scalers_of,
-)
+from ampmon_server.store.streams.scalers import Scaler, find, scalers_of
 from ampmon_server.store.updates import events, scalars, skips, updates
 from ampmon_server.store.updates.ranks import compared
 from ampmon_server.store.updates.updates import read_cells, read_rows, with_skips
@@ -179,12 +175,16 @@ def _ranks(connection: Connection, scaler: Scaler, start: Start | None) -> Mappi
     return found
 
 
+_POLICY = select(
+    headers.c.scaler_type, headers.c.device, headers.c.layout, headers.c.settings
+).where(of_attempt(headers))
+
+
 def policy_of(connection: Connection, scaler: Scaler) -> ScalePolicy:
     """Return the scale policy that the newest attempt of a scaler reported."""
-    header = headers.c
-    columns = (header.scaler_type, header.device, header.layout, header.settings)
-    of = bound((scaler.run_id, scaler.number))
-    ((kind, device, layout, settings),) = fetch(connection, newest_header(*columns), of)
+    first = min(scaler.sources, key=attrgetter("number"))
+    wanted = {**first.bound, "attempt": first.attempt}
+    ((kind, device, layout, settings),) = fetch(connection, _POLICY, wanted)
     return ScalePolicy(
         scaler_type=kind, device=device, layout=layout, **_finite(decode_object(settings))
     )
@@ -232,8 +232,7 @@ def _beside(connection: Connection, scaler: Scaler, step: int, before: int) -> G
 
 
 def _parameters(connection: Connection, scaler: Scaler, gradients: Cells) -> ParameterCase:
-    number = scaler.sampled[0].number if scaler.sampled else scaler.number
-    sizes = parameter_rollups.sizes(connection, scaler.run_id, number)
+    sizes = parameter_rollups.sizes(connection, (scaler.sampled or scaler.sources)[0])
     wanted = min(max(PARAMETER_VALUES // max(len(sizes.numel), 1), 8), PARAMETER_SAMPLES)
     start = start_of(gradients, wanted)
     names, cells = parameter_rollups.newest(connection, scaler, start, wanted)

@@ -23,17 +23,16 @@ from ampmon_server.model.parameter_statistics import ColumnOf
 from ampmon_server.model.series import Ints
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.numbers import INTEGER_MAX
-from ampmon_server.store.engine.rows import bound, fetch, insert_rows, of_stream
+from ampmon_server.store.engine.rows import fetch, insert_rows, of_stream
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.pyramid import Pyramid
 from ampmon_server.store.pages.windows import FEW, Stretch, WindowedSeries
 from ampmon_server.store.samples.samples import Change, next_step, reading
-from ampmon_server.store.schema.tables import BLOCK, headers, parameter_rollups
+from ampmon_server.store.schema.tables import BLOCK, parameter_rollups
 from ampmon_server.store.streams.scalers import (
     Scaler,
     StreamSource,
     current,
-    newest_header,
     numel,
     packed_headers,
     unpack_parameters,
@@ -315,7 +314,7 @@ def read(
     part = part_of(of.names)
     cells = replace(of, part=part).series.window(stretch, min(columns, room))
     names = tuple(of.names[place] for place in part.places)
-    held = sizes(connection, scaler.run_id, of.source.number)
+    held = sizes(connection, of.source)
     shard = of.source.rank if scaler.is_sharded else None
     return ParameterSeries(names, cells, shard, held.of(names), held.sample)
 
@@ -336,12 +335,10 @@ class Sizes(NamedTuple):
         return np.array([self.numel.get(name, 0) for name in names], np.int64)
 
 
-def sizes(connection: Connection, run_id: bytes, stream: int) -> Sizes:
+def sizes(connection: Connection, source: StreamSource) -> Sizes:
     """The sizes in the header of the newest attempt."""
-    newest = newest_header(headers.c.parameters, headers.c.sample)
-    for parameters, sample in fetch(connection, newest, bound((run_id, stream))):
-        return Sizes({each.name: each.numel for each in unpack_parameters(parameters)}, sample)
-    return Sizes({}, None)
+    parameters, sample = packed_headers(connection, source, [source.attempt])[source.attempt]
+    return Sizes({each.name: each.numel for each in unpack_parameters(parameters)}, sample)
 
 
 def newest(

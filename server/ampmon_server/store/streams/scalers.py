@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 import numpy as np
-from sqlalchemy import BigInteger, ColumnElement, Connection, Select, bindparam, select
+from sqlalchemy import BigInteger, Connection, bindparam, select
 
 from ampmon import wire
 from ampmon_server.model.series import Flags, Ints
@@ -66,13 +66,6 @@ def packed_headers(
     if len(found) < len(attempts):
         raise Damaged(f"a header of stream {source.number} is missing")
     return found
-
-
-@lru_cache
-def newest_header(*columns: ColumnElement[Any]) -> Select[Any]:
-    """Select columns of a stream's newest header."""
-    newest = select(*columns).where(of_stream(headers)).order_by(headers.c.attempt.desc())
-    return newest.limit(1)
 
 
 @dataclass(frozen=True)
