@@ -18,6 +18,7 @@ from sqlalchemy.util import LRUCache
 
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Verification
+from ampmon_server.store.engine.opening import Opened
 from ampmon_server.store.schema import migrations
 from ampmon_server.store.schema.tables import metadata
 from postgres import Postgres
@@ -91,7 +92,7 @@ class Databases:
         url = settings.database_url or ""
         if url not in self._engines:
             self._engines[url] = Store.open(settings)._engine
-        return Store(self._engines[url], None)
+        return Store(Opened("", self._engines[url], None, None))
 
     def close(self) -> None:
         """Close all kept connections."""

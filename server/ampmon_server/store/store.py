@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from ampmon import wire
 from ampmon_server.model.aggregates import gradients
@@ -19,10 +19,11 @@ from ampmon_server.model.series import ModuleSample, ParameterSample, Resume, Us
 from ampmon_server.settings import Settings
 from ampmon_server.store.access import AccessCalls
 from ampmon_server.store.admin.prune import PruneCalls
-from ampmon_server.store.engine import engine, opening
+from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.engine import reads, writes
 from ampmon_server.store.engine.errors import NotFound, Unusable
 from ampmon_server.store.engine.numbers import INTEGER_MAX
+from ampmon_server.store.engine.opening import Opened, open_database
 from ampmon_server.store.forwarding import Forwarding
 from ampmon_server.store.ingest.ingest import (
     ANYONE,
@@ -192,9 +193,8 @@ class Store(AccessCalls, AlertCalls, Forwarding, PruneCalls):
     Every call may raise Busy and Unreadable. If the database is `shared`, several threads may write at once.
     """
 
-    def __init__(self, database: Engine, exclusive: IO[bytes] | None) -> None:
-        self._engine = database
-        self._exclusive = exclusive
+    def __init__(self, opened: Opened) -> None:
+        self._opened, self._engine = opened, opened.engine
         # A series takes two places: with its samples, and without them.
         self._recent: Recent[ScalerSeries] = Recent(most=2 * MOST)
         self._memory = Memory()
@@ -202,19 +202,16 @@ class Store(AccessCalls, AlertCalls, Forwarding, PruneCalls):
     @classmethod
     def open(cls, settings: Settings) -> Store:
         """Open the database of the settings. Create it or upgrade an SQLite file if needed. Raises Unusable."""
-        opened = opening.open_database(settings)
-        return cls(opened.engine, opened.exclusive)
+        return cls(open_database(settings))
 
     def close(self) -> None:
         """Close all connections and release the lock of an SQLite file."""
-        self._engine.dispose()
-        if self._exclusive is not None:
-            self._exclusive.close()
+        self._opened.close()
 
     @property
     def shared(self) -> bool:
         """Whether other server processes may use the same database, and several threads may write to it at once."""
-        return self._exclusive is None
+        return self._opened.exclusive is None
 
     def check(self) -> None:
         """Raise Busy unless the database answers, and Unusable if its schema is no longer this version's."""
