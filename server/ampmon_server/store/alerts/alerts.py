@@ -24,7 +24,7 @@ from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.rows import insert_rows
 from ampmon_server.store.schema.tables import alerts, runs
-from ampmon_server.store.streams.state import Advance, move_on
+from ampmon_server.store.streams.state import Advance, RunState, lock, move_on
 
 
 OF_THE_END = frozenset({"crashed"})
@@ -51,7 +51,7 @@ class Advanced(NamedTuple):
 
 
 def advance(
-    connection: Connection, run: Row[Any], findings: Sequence[wire.Finding], now: int, to: Alerts
+    connection: Connection, run: RunState, findings: Sequence[wire.Finding], now: int, to: Alerts
 ) -> Advanced:
     """Move every alert of a run to its next state and queue the messages that are due.
 
@@ -98,7 +98,7 @@ def earliest(times: Iterable[int | None]) -> int | None:
 
 
 def _worth_an_alert(
-    run: Row[Any], findings: Sequence[wire.Finding], now: int, to: Alerts, before: Alerted
+    run: RunState, findings: Sequence[wire.Finding], now: int, to: Alerts, before: Alerted
 ) -> dict[str, wire.Finding]:
     """The worst finding of each rule that needs an alert."""
     over = run.state != "running"
@@ -288,10 +288,8 @@ def keep(
     the run meanwhile, or the run was started again, nothing changes: the findings may tell the new start to stop.
     """
     now = now_us()
-    held = connection.execute(
-        select(runs).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0).with_for_update()
-    ).one_or_none()
-    if held is None or judgement.attempts not in {None, held.attempts}:
+    held = lock(connection, run_id)
+    if held is None or held.deleted or judgement.attempts not in {None, held.attempts}:
         return Kept()
     judged = held.version if judgement.version is None else judgement.version
     # A version beyond the run's is of commits that a failover lost.

@@ -30,7 +30,7 @@ from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.schema.global_tables import messages
 from ampmon_server.store.schema.tables import runs
-from ampmon_server.store.streams.state import Advance, move_on
+from ampmon_server.store.streams.state import Advance, RunState, move_on
 
 
 _S = 1_000_000
@@ -71,7 +71,7 @@ class DeliveryState(NamedTuple):
 
 def put(
     connection: Connection,
-    run: Row[Any],
+    run: RunState,
     rule: str,
     message: Message,
     targets: Iterable[Target],

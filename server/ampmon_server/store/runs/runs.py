@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 import orjson
-from sqlalchemy import Connection, Row, bindparam, select, update
+from sqlalchemy import Connection, Row, bindparam, select
 
 from ampmon import wire
 from ampmon_server.alerting.messages import Subject
@@ -259,28 +259,23 @@ def read_versions(
 
 def change(connection: Connection, run_id: UUID, edit: Edit) -> Summary:
     """Apply an edit and return the new summary. Raises NotFound."""
-    row = find(connection, run_id, held=True)
-    now = now_us()
-    values: dict[str, Any] = {"version": row.version + 1, "changed": now}
-    if edit.name is not None:
-        values["name"] = edit.name
+    now, values = now_us(), msgspec.structs.asdict(edit)
     if edit.tags is not None:
         values["tags"] = orjson.dumps(edit.tags).decode()
     if edit.archived is not None:
         values["archived"] = int(edit.archived)
-        if edit.archived and not row.archived:
-            values["alerts_due"] = now  # an archived run has no alerts
-    connection.execute(update(runs).where(runs.c.run_id == run_id.bytes).values(values))
+    if edit.archived and not find(connection, run_id, runs.c.archived, held=True).archived:
+        values["alerts_due"] = now  # an archived run has no alerts
+    given = {name: value for name, value in values.items() if value is not None}
+    move_on(connection, run_id, now, **given)
     return read_one(connection, run_id)
 
 
 def ask(connection: Connection, run_id: UUID) -> Advance:
     """Request a measurement from the trainer. Raises NotFound, also if the run cannot be measured."""
-    moved = move_on(connection, run_id, now := now_us())
-    can = (runs.c.run_id == run_id.bytes, runs.c.measurement.is_not(None))
-    if not connection.execute(update(runs).where(*can).values(measurement=now)).rowcount:
+    if find(connection, run_id, runs.c.measurement, held=True).measurement is None:
         raise NotFound(f"Run {run_id} cannot be measured: {NOT_MEASURABLE}.")
-    return moved
+    return move_on(connection, run_id, now := now_us(), measurement=now)
 
 
 def mark_deleted(connection: Connection, run_id: UUID) -> Advance:
@@ -288,23 +283,21 @@ def mark_deleted(connection: Connection, run_id: UUID) -> Advance:
 
     The run's data is no longer visible, but still has to be removed: see `store.admin.prune`.
     """
-    moved = move_on(connection, run_id, now_us())
-    connection.execute(
-        update(runs)
-        .where(runs.c.run_id == run_id.bytes)
-        .values(
-            deleted=1,
-            firing=0,
-            alerts_due=None,
-            name="",
-            project="",
-            owner="",
-            tags="[]",
-            window_why=None,
-            verdict=None,
-            severity=None,
-            findings=None,
-        )
+    moved = move_on(
+        connection,
+        run_id,
+        now_us(),
+        deleted=1,
+        firing=0,
+        alerts_due=None,
+        name="",
+        project="",
+        owner="",
+        tags="[]",
+        window_why=None,
+        verdict=None,
+        severity=None,
+        findings=None,
     )
     outbox.forget(connection, run_id.bytes)
     mutes.forget(connection, run_id.bytes)

@@ -162,13 +162,13 @@ def held(connection: Connection, run_id: UUID) -> tuple[Any, ...] | None:
     return found[0] if found else None
 
 
-def move_on(connection: Connection, run_id: UUID, now: int) -> Advance:
-    """Increment the version of a run, and lock its row until the transaction ends. Raises NotFound."""
+def move_on(connection: Connection, run_id: UUID, now: int, **values: Any) -> Advance:
+    """Increment the version of a run, set ``values``, and lock its row until the transaction ends. Raises NotFound."""
     table = runs.c
     row = find(connection, run_id, table.version, table.last_step, held=True)
     connection.execute(
         update(runs)
         .where(table.run_id == run_id.bytes)
-        .values(version=row.version + 1, changed=now)
+        .values(version=row.version + 1, changed=now, **values)
     )
     return Advance(run_id, row.version + 1, row.last_step)
