@@ -11,7 +11,7 @@ from uuid import UUID
 from ampmon_server.exchange.formats import COLUMNS, Piece, Table
 from ampmon_server.store import Store, Summary
 from ampmon_server.store.engine.numbers import INTEGER_MAX, split_named
-from ampmon_server.store.reading.export import ExportedSample
+from ampmon_server.store.samples.samples import ExportedSample
 
 
 ROWS = 4096

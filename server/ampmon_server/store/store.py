@@ -36,18 +36,18 @@ from ampmon_server.store.ingest.ingest import (
 )
 from ampmon_server.store.pages.recent import MOST, Recent
 from ampmon_server.store.pages.windows import WHOLE, Stretch
-from ampmon_server.store.reading import columns, export
+from ampmon_server.store.reading import columns
 from ampmon_server.store.reading.alarms import AlertCalls
-from ampmon_server.store.reading.export import ExportedSample
 from ampmon_server.store.runs import cases, listing, runs
 from ampmon_server.store.runs.runs import Identity, Summary
 from ampmon_server.store.samples import modules, parameter_rollups, parameters, samples
 from ampmon_server.store.samples.parameter_rollups import ParameterSeries, PartOf, whole
 from ampmon_server.store.samples.parameters import ALL, ParameterQuery
+from ampmon_server.store.samples.samples import ExportedSample
 from ampmon_server.store.schema import migrations
 from ampmon_server.store.streams import scalers, state
 from ampmon_server.store.streams.scalers import Scaler
-from ampmon_server.store.updates import events, logged, ranks, skips, sparklines, updates
+from ampmon_server.store.updates import events, logged, ranks, skips, updates
 from ampmon_server.store.updates.logged import Axis
 
 
@@ -255,7 +255,7 @@ class Store(AccessCalls, AlertCalls, Forwarding, PruneCalls):
 
     # -- reads ------------------------------------------------------------------------------------------------------
 
-    scales = reads(sparklines.read)
+    scales = reads(updates.scales)
     groups = reads(listing.read_groups)
     subject = reads(runs.subject)
     versions = reads(runs.read_versions)
@@ -287,7 +287,7 @@ class Store(AccessCalls, AlertCalls, Forwarding, PruneCalls):
 
     def samples(self, run_id: UUID) -> Iterator[ExportedSample]:
         """Yield every sample that no later attempt did again, by scaler, then rank, then step. Raises NotFound."""
-        return export.read_samples(self._engine, run_id)
+        return samples.exported(self._engine, run_id)
 
     def updates(
         self, run_id: UUID, *, stream: int | None, start: int, stop: int, limit: int
