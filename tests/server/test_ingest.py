@@ -374,12 +374,15 @@ def test_a_process_that_goes_on_after_all_has_not_crashed(store: Store) -> None:
         trainer.batch([trainer.event("finish")]),
         trainer.batch(ended="crashed"),
     ]
-    statuses = []
+    statuses, ends = [], []
     for batch in batches:
         store.ingest(batch)
-        statuses.append(store.run(trainer.run_id)[0].status)
+        summary, identity = store.run(trainer.run_id)
+        statuses.append(summary.status)
+        ends.append(identity.attempts[0]["ended"])
 
     assert statuses == ["running", "crashed", "running", "crashed", "finished", "finished"]
+    assert ends == [None, "crashed", None, "crashed", "finished", "finished"]
 
 
 def test_an_exception_counts_whatever_follows_it(store: Store) -> None:

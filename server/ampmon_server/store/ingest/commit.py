@@ -21,7 +21,7 @@ from ampmon_server.store.samples import gradients, parameter_rollups, samples, t
 from ampmon_server.store.samples.samples import Change
 from ampmon_server.store.schema.tables import events, moves, skips
 from ampmon_server.store.streams.attempts import Attempt, world_sizes
-from ampmon_server.store.streams.scalers import Scaler, StreamSource
+from ampmon_server.store.streams.scalers import Scaler, StreamSource, shards
 from ampmon_server.store.streams.state import RunState
 from ampmon_server.store.updates import scalars, updates
 from ampmon_server.store.updates.events import RESUME, resume_of
@@ -112,7 +112,7 @@ class BatchWriter:
         stream = rows.stream
         made = [rows.sample(update, share.statistics[place], place) for place, update in taken]
         written = gradients.write(self.connection, self.attempt, stream, made)
-        parts = samples.parts(self.connection, scaler, self.attempt)
+        parts = scaler.sampled[: shards(self.connection, scaler)[self.attempt.number]]
         step = made[-1].step
         following = self.connection, [stream], step + 1
         is_late = taken[-1][1].seq < held and samples.next_step(*following) is not None

@@ -38,7 +38,6 @@ from ampmon_server.store.pages.pyramid import Pyramid
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.samples import totals
 from ampmon_server.store.schema.tables import BLOCK, gradient_blocks, gradient_rollups
-from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.scalers import (
     Scaler,
     StreamSource,
@@ -267,11 +266,6 @@ class Change:
     redone: bool
     parts: Sequence[StreamSource]
     begins: bool
-
-
-def parts(connection: Connection, scaler: Scaler, attempt: Attempt) -> Sequence[StreamSource]:
-    """The streams whose samples of an attempt count: of all its ranks if sharded, else of the lowest that samples."""
-    return scaler.sampled[: shards(connection, scaler)[attempt.number]]
 
 
 def together(connection: Connection, parts: Sequence[StreamSource], step: int) -> GradientSeries:
