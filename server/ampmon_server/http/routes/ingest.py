@@ -104,7 +104,7 @@ def _is_json(request: Request) -> bool:
 
 
 def _store(service: Service, sent: Sequence[Sent]) -> list[Stored | Exception]:
-    """Decode and store bodies together, and return the outcome of each, in order. Raises Busy."""
+    """Decode and store bodies together, and return the outcome of each, in order."""
     batches = [_batch(service, each) for each in sent]
     good = [
         (batch, each.sender)

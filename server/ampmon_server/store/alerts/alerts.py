@@ -24,7 +24,7 @@ from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.rows import insert_rows
 from ampmon_server.store.schema.tables import alerts, runs
-from ampmon_server.store.streams.state import Advance, RunState, lock, move_on
+from ampmon_server.store.streams.state import Advance, RunState, find, lock, move_on
 
 
 OF_THE_END = frozenset({"crashed"})
@@ -152,7 +152,7 @@ def _firing(stand: Iterable[Alert]) -> int:
 def acknowledge(connection: Connection, run_id: UUID, rule: str, who: str) -> Advance:
     """Record who acknowledged an alert. Raises NotFound if no alert of the rule is pending or firing."""
     now = now_us()
-    moved = move_on(connection, run_id, now)
+    find(connection, run_id, runs.c.run_id, held=True)
     stand = read(connection, run_id.bytes)
     kept = stand.get(rule)
     if kept is None or kept[0].state == "resolved":
@@ -160,8 +160,7 @@ def acknowledge(connection: Connection, run_id: UUID, rule: str, who: str) -> Ad
     after = {**stand, rule: (replace(kept[0], acknowledged=now, acknowledged_by=who), kept[1])}
     _write(connection, run_id.bytes, stand, after)
     firing = _firing(each for each, _ in after.values())
-    connection.execute(update(runs).where(runs.c.run_id == run_id.bytes).values(firing=firing))
-    return moved
+    return move_on(connection, run_id, now, firing=firing)
 
 
 def firing(connection: Connection) -> int:

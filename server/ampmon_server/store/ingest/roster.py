@@ -152,7 +152,7 @@ class Roster:
         return {each.scaler for each in self._streams.values() if each.scaler}
 
     @property
-    def _scalers(self) -> int:
+    def _count(self) -> int:
         """How many streams have a scaler."""
         return sum(bool(each.scaler) for each in self._streams.values())
 
@@ -187,7 +187,7 @@ class Roster:
             return
         # No other batch gets the same number: this transaction holds the lock on the run's row.
         last = next(reversed(self._streams.values()), None)
-        if self._scalers + len(new) > STREAMS_MAX:
+        if self._count + len(new) > STREAMS_MAX:
             raise BadBatch("headers", f"the run would have more than {STREAMS_MAX} streams")
         rows = []
         for number, name in enumerate(new, 0 if last is None else last.number + 1):
@@ -239,7 +239,7 @@ class Roster:
             if stream is self.first:
                 state.parameters, state.budget = len(header.parameters), header.budget
             state.exact = int(bool(state.exact) and _is_exact(header))
-        state.disabled = int(not new[-1].enabled and self._scalers == 1)
+        state.disabled = int(not new[-1].enabled and self._count == 1)
 
 
 def _is_exact(header: wire.StreamHeader) -> bool:
