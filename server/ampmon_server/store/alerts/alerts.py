@@ -304,16 +304,14 @@ def keep(
     stands = (held.findings, held.firing) == (findings.decode(), advanced.firing)
     change = None
     if advanced.changed or not stands:
-        change = Advance(run_id, held.version + 1, held.last_step)
         values |= {
             "verdict": judgement.verdict,
             "severity": judgement.severity,
             "findings": findings.decode(),
             "firing": advanced.firing,
-            "version": held.version + 1,
-            "changed": now,
         }
-    if change is not None or (due, judged) != (held.alerts_due, held.judged):
+        change = move_on(connection, run_id, now, **values)
+    elif (due, judged) != (held.alerts_due, held.judged):
         connection.execute(update(runs).where(runs.c.run_id == run_id.bytes).values(values))
     return Kept(change, advanced.due)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
@@ -200,10 +201,8 @@ def settle(
     }
     moved = []
     for run_id in sorted(news):  # lock the run's row before its data, like every other writer
-        try:
+        with suppress(NotFound):
             moved.append(move_on(connection, run_id, now))
-        except NotFound:
-            continue
     for row in rows:
         _change(connection, [row], **_settled(row, outcome, now))
     _drop_overtaken(connection, messages.c.message_id.in_(ids))
