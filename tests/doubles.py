@@ -46,7 +46,7 @@ class MemoryTransport:
         self._ended: dict[UUID, str] = {}
         self._lock = threading.Lock()
 
-    def send(self, batch: bytes, records: int) -> wire.Ack:
+    def send(self, batch: bytes) -> wire.Ack:
         """Like `ampmon.transport.Transport.send`."""
         with self._lock:
             self.attempts += 1

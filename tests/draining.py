@@ -77,7 +77,7 @@ class Into:
 
     store: Store
 
-    def send(self, batch: bytes, records: int) -> wire.Ack:
+    def send(self, batch: bytes) -> wire.Ack:
         return self.store.ingest(decode_batch(batch)).ack
 
     def close(self) -> None:
@@ -91,8 +91,8 @@ class Witness:
     inner: Transport
     note: Callable[[wire.Batch, wire.Ack], object]
 
-    def send(self, batch: bytes, records: int) -> wire.Ack:
-        ack = self.inner.send(batch, records)
+    def send(self, batch: bytes) -> wire.Ack:
+        ack = self.inner.send(batch)
         self.note(decode_batch(batch), ack)
         return ack
 

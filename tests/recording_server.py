@@ -115,7 +115,7 @@ class RecordingServer(HttpServer):
         elif request.headers.get("Content-Encoding") == "zstd":
             body = zstandard.ZstdDecompressor().decompress(body)
         try:
-            ack = self.store.send(body, 0)
+            ack = self.store.send(body)
         except HeaderMissing:
             return 409, {}, problem(409, "a header is missing")
         except Refused as error:

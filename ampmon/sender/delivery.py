@@ -244,7 +244,7 @@ class SpoolDelivery:
             alive=self._author.is_alive(),
         )
         try:
-            ack = self._transport.send(wire.encode(batch), len(entries))
+            ack = self._transport.send(wire.encode(batch))
         except Unreachable:
             # Restart small: a slow connection may manage less, and a recovered server has many clients to serve.
             self._bytes_at_once = _BATCH_BYTES_MIN

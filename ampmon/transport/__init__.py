@@ -61,8 +61,8 @@ class Transport(Protocol):
 
     route: Route
 
-    def send(self, batch: bytes, records: int) -> wire.Ack:
-        """Deliver ``batch``, which holds ``records`` records. Blocks, within time limits.
+    def send(self, batch: bytes) -> wire.Ack:
+        """Deliver ``batch``. Blocks, within time limits.
 
         Raises Unreachable if a retry may help, HeaderMissing if the server lacks headers, and Refused if the batch
         itself is at fault. After status 413 (`TOO_LARGE`), a smaller batch may pass.
@@ -105,7 +105,7 @@ class HttpTransport:
         self._through = ""
         """The proxy of the connection, or the one that is not used, in words."""
 
-    def send(self, batch: bytes, records: int) -> wire.Ack:
+    def send(self, batch: bytes) -> wire.Ack:
         url = self._url if isinstance(self._url, str) else self._url()
         token = self._read_token()
         headers = {"Content-Type": "application/msgpack", "Authorization": f"Bearer {token}"}

@@ -129,16 +129,14 @@ def _client(url: str, token: str, work: Work, deadline: float) -> tuple[int, int
     transport = HttpTransport(url, token=token)
     refused = records = 0
     for batch in work.batches:
-        taken, waits = delivered(transport, batch, work.records, deadline)
+        taken, waits = delivered(transport, batch, deadline)
         refused += waits
         records += work.records if taken else 0
     transport.close()
     return records, refused
 
 
-def delivered(
-    transport: HttpTransport, batch: bytes, records: int, deadline: float
-) -> tuple[bool, int]:
+def delivered(transport: HttpTransport, batch: bytes, deadline: float) -> tuple[bool, int]:
     """Send a batch until the server takes it, as a sender does, or until a `time.perf_counter` deadline.
 
     Returns whether the server took it, and how often it had to wait.
@@ -147,7 +145,7 @@ def delivered(
     waits = 0
     while time.perf_counter() < deadline:
         try:
-            transport.send(batch, records)
+            transport.send(batch)
         except Unreachable as error:
             waits += 1
             backoff.failed(error.retry_after_s)

@@ -100,11 +100,11 @@ class _Sender:
     def __init__(self, door: Door, work: load.Work, at_once: int) -> None:
         self._transport = HttpTransport(door.url, token=door.token)
         self._batches: Iterator[bytes] = iter(work.batches)
-        self._records, self._at_once = work.records, at_once
+        self._at_once = at_once
 
     def send(self) -> None:
         for _ in range(self._at_once):
-            self._transport.send(next(self._batches), self._records)
+            self._transport.send(next(self._batches))
 
     def close(self) -> None:
         self._transport.close()

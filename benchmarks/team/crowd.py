@@ -67,7 +67,7 @@ class _Training:
         began = time.perf_counter()
         while not end.is_set():
             try:
-                self._transport.send(batch, self._size)
+                self._transport.send(batch)
             except Unreachable as error:
                 self.told_to_wait += 1
                 end.wait(error.retry_after_s or 1.0)

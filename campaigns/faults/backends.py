@@ -75,15 +75,15 @@ class InMemory:
     def transport(self) -> Transport:
         return self
 
-    def send(self, batch: bytes, records: int) -> wire.Ack:
+    def send(self, batch: bytes) -> wire.Ack:
         fault = self._faults.pop(0) if self._faults else "pass"
         if fault == "drop":
             raise Unreachable("dropped")
         if fault == "lose_ack" and not self._server.down:
             self._server.lose_acks = 1
         if fault == "repeat":
-            self._server.send(batch, records)
-        return self._server.send(batch, records)
+            self._server.send(batch)
+        return self._server.send(batch)
 
     def up(self, *, up: bool) -> None:
         self._server.down = not up

@@ -31,9 +31,9 @@ class TakesSilenceForAcknowledgement:
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
-    def send(self, batch: bytes, records: int) -> wire.Ack:
+    def send(self, batch: bytes) -> wire.Ack:
         try:
-            return self._inner.send(batch, records)
+            return self._inner.send(batch)
         except Unreachable:
             return wire.Ack(acked={})
 

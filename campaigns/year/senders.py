@@ -89,7 +89,7 @@ def _send(share: Sequence[Piece]) -> None:
     for piece in share:
         line, given_up = _Here.lines[_Here.runs[piece.run].person], time.perf_counter() + _GIVE_UP_S
         try:
-            taken, _ = delivered(line, *_training(piece.run).batch(piece), given_up)
+            taken, _ = delivered(line, _training(piece.run).batch(piece), given_up)
         except AmpmonError as error:  # it would not pass between processes
             raise RuntimeError(f"{piece}: {error}") from None
         if not taken:

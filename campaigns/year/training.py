@@ -90,8 +90,8 @@ class Training:
     def of(cls, run: Planned, owner: str, samples: Samples) -> Training:
         return cls(run, owner, course_of(run), samples)
 
-    def batch(self, piece: Piece) -> tuple[bytes, int]:
-        """The encoded batch, and its number of records."""
+    def batch(self, piece: Piece) -> bytes:
+        """The encoded batch."""
         first, stop = self.run.attempts[piece.attempt]
         begin = first + piece.batch * BATCH
         last = begin + piece.updates == stop
@@ -109,7 +109,7 @@ class Training:
             records=tuple(records),
             ended="crashed" if ended else None,
         )
-        return wire.encode(batch), len(records)
+        return wire.encode(batch)
 
     def _records(self, piece: Piece, first: int, begin: int) -> list[wire.Record]:
         within = slice(begin, begin + piece.updates)

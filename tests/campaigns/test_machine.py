@@ -49,9 +49,9 @@ def test_all_that_was_recorded_is_stored_once(
 class Rash(InMemory):
     """A server that acknowledges before it stores, and then fails to store."""
 
-    def send(self, batch: bytes, records: int) -> wire.Ack:
+    def send(self, batch: bytes) -> wire.Ack:
         try:
-            return super().send(batch, records)
+            return super().send(batch)
         except Unreachable:
             decoded = decode_batch(batch)
             return wire.Ack(acked={record.stream: record.seq for record in decoded.records})

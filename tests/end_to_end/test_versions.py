@@ -33,7 +33,7 @@ def test_sides_of_different_versions_get_along(server: Server, tmp_path: Path) -
         contextlib.closing(transport),
         pytest.raises(Refused, match=r"this server reads 1\. Upgrade ampmon on the server\."),
     ):
-        transport.send(wire.encode(batch), 0)
+        transport.send(wire.encode(batch))
     (refused,) = server.get("/runs")["refused"]
 
     assert (report.sent, report.rejected, report.problems) == (41, 1, {})

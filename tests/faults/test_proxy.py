@@ -86,7 +86,7 @@ def send(transport: HttpTransport, seq: int = 0) -> str:
         records=(wire.Event(stream="", seq=seq, time=1, kind="init"),),
     )
     try:
-        acknowledged = transport.send(wire.encode(batch), 1)
+        acknowledged = transport.send(wire.encode(batch))
     except (Unreachable, Refused) as error:
         return str(error)
     assert acknowledged.acked == {"": seq}

@@ -45,7 +45,7 @@ def test_a_sender_delivers_through_it(
     # In an unknown field: the known fields have smaller limits.
     large = {**msgspec.to_builtins(batch), "padding": os.urandom(LARGE // 2).hex()}
     with closing(HttpTransport(proxy.url, token=proxy.server.token)) as line:
-        ack = line.send(msgspec.msgpack.encode(large), 4)
+        ack = line.send(msgspec.msgpack.encode(large))
     assert ack.acked == {"": 0, trainer.scaler: 2}
 
 

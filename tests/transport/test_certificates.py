@@ -51,7 +51,7 @@ def ask_all(url: str) -> list[str]:
     said = []
     transport = HttpTransport(url, token="a-token")
     try:
-        transport.send(b"records", 1)
+        transport.send(b"records")
     except Unreachable as error:
         said.append(str(error))
     transport.close()

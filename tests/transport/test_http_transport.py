@@ -52,7 +52,7 @@ def test_batch_arrives_and_is_acknowledged(
     server: RecordingServer, transport: HttpTransport
 ) -> None:
     """A batch is posted as msgpack to the ingest path with the token, and the acknowledgement is returned."""
-    assert transport.send(batch(3), 3) == wire.Ack(acked={"": 2}, version=1)
+    assert transport.send(batch(3)) == wire.Ack(acked={"": 2}, version=1)
     request = server.requests[0]
     assert request["path"] == "/api/v1/ingest"
     assert request["Content-Type"] == "application/msgpack"
@@ -65,11 +65,11 @@ def test_records_follow_a_server_that_moves(server: RecordingServer) -> None:
     with RecordingServer() as other:
         at = [server.url]
         transport = HttpTransport(lambda: at[0], token="a-token")
-        transport.send(batch(), 1)
-        transport.send(batch(), 1)
+        transport.send(batch())
+        transport.send(batch())
         before = transport._connection
         at[0] = other.url
-        transport.send(batch(), 1)
+        transport.send(batch())
         assert (len(server.requests), len(other.requests)) == (2, 1)
         assert before is not None
         assert not before.is_connected
@@ -85,7 +85,7 @@ def test_large_batches_are_compressed(
         monkeypatch.setitem(sys.modules, "zstandard", None)
     body = batch(1000)
     transport = HttpTransport(server.url, token="a-token")
-    transport.send(body, 1000)
+    transport.send(body)
     transport.close()
     assert server.requests[0]["Content-Encoding"] == encoding
     assert int(server.requests[0]["Content-Length"]) < len(body) / 4
@@ -99,7 +99,7 @@ def test_the_reason_of_a_busy_server_is_reported(
     server.planned.extend([(503, {}), (503, {"Server": "a gateway"})])
     for says in ("HTTP 503: as planned", "HTTP 503"):
         with pytest.raises(Unreachable) as raised:
-            transport.send(batch(), 1)
+            transport.send(batch())
         assert str(raised.value) == says
 
 
@@ -110,8 +110,8 @@ def test_transient_answers_are_worth_trying_again(
     """Outages, overload and an unknown token raise Unreachable, and the next attempt succeeds."""
     server.planned.append((status, {}))
     with pytest.raises(Unreachable, match=str(status)):
-        transport.send(batch(), 1)
-    assert transport.send(batch(), 1).acked == {"": 0}
+        transport.send(batch())
+    assert transport.send(batch()).acked == {"": 0}
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 405, 410, 413, 415, 422, 301, 307, 308])
@@ -122,7 +122,7 @@ def test_final_answers_are_refusals(
     elsewhere = f"{server.url}/elsewhere"
     server.planned.append((status, {"Location": elsewhere}))
     with pytest.raises(Refused, match="as planned") as refused:
-        transport.send(batch(), 1)
+        transport.send(batch())
     assert refused.value.status == status
     assert [request["path"] for request in server.requests] == ["/api/v1/ingest"]
 
@@ -132,7 +132,7 @@ def test_missing_header_has_its_own_error(
 ) -> None:
     """409 raises HeaderMissing: the server lacks a header of the batch."""
     with pytest.raises(HeaderMissing):
-        transport.send(batch(headers=()), 1)
+        transport.send(batch(headers=()))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_retry_after_is_understood(
     """Retry-After in seconds or as a date is passed on, limited to five minutes."""
     server.planned.append((503, {"Retry-After": value}))
     with pytest.raises(Unreachable) as unreachable:
-        transport.send(batch(), 1)
+        transport.send(batch())
     assert unreachable.value.retry_after_s is not None
     assert least <= unreachable.value.retry_after_s <= most
 
@@ -161,7 +161,7 @@ def test_senseless_retry_after_is_ignored(
     """A Retry-After that is neither seconds nor a date is ignored."""
     server.planned.append((503, {"Retry-After": value}))
     with pytest.raises(Unreachable) as unreachable:
-        transport.send(batch(), 1)
+        transport.send(batch())
     assert unreachable.value.retry_after_s is None
 
 
@@ -171,21 +171,21 @@ def test_nobody_listening_is_unreachable() -> None:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(Unreachable, match="connection refused"):
-            HttpTransport(url, token="a-token").send(batch(), 1)
+            HttpTransport(url, token="a-token").send(batch())
 
 
 def test_slow_and_broken_answers_are_unreachable(server: RecordingServer) -> None:
     """A late answer and a lost connection raise Unreachable."""
     impatient = HttpTransport(server.url, token="a-token", read_timeout_s=0.1)
     with server.silent(), pytest.raises(Unreachable, match="timed out"):
-        impatient.send(batch(), 1)
+        impatient.send(batch())
     impatient.close()
     wait_for(lambda: server.store.batches)  # or this batch would meet what is planned next
     patient = HttpTransport(server.url, token="a-token")
     server.planned.append((0, {}))
     with pytest.raises(Unreachable, match="connection lost"):
-        patient.send(batch(), 1)
-    assert patient.send(batch(), 1).acked == {"": 0}
+        patient.send(batch())
+    assert patient.send(batch()).acked == {"": 0}
     patient.close()
 
 
@@ -258,10 +258,10 @@ def test_a_server_that_trickles_is_given_up() -> None:
     with scripted(trickle, answer) as url:
         hasty = HttpTransport(url, token="a-token", read_timeout_s=0.3, total_timeout_s=0.5)
         with pytest.raises(Unreachable, match="timed out"):
-            hasty.send(batch(), 1)
+            hasty.send(batch())
         hasty.close()
         transport = HttpTransport(url, token="a-token")
-        assert transport.send(batch(), 1).acked == {"": 0}
+        assert transport.send(batch()).acked == {"": 0}
         transport.close()
 
 
@@ -270,7 +270,7 @@ def test_a_connection_closed_between_requests_is_no_failure() -> None:
     with scripted(answer_once, answer_once, answer) as url:
         transport = HttpTransport(url, token="a-token")
         for _ in range(3):
-            assert transport.send(batch(), 1).acked == {"": 0}
+            assert transport.send(batch()).acked == {"": 0}
         transport.close()
 
 
@@ -279,8 +279,8 @@ def test_a_new_connection_that_breaks_is_a_failure() -> None:
     with scripted(heard, answer) as url:
         transport = HttpTransport(url, token="a-token")
         with pytest.raises(Unreachable, match="connection lost"):
-            transport.send(batch(), 1)
-        assert transport.send(batch(), 1).acked == {"": 0}
+            transport.send(batch())
+        assert transport.send(batch()).acked == {"": 0}
         transport.close()
 
 
@@ -290,7 +290,7 @@ def test_somebody_else_s_server_acknowledges_nothing(
     """A 200 that is no acknowledgement, as another program on the port may send, raises Unreachable."""
     server.planned.append((200, {}))
     with pytest.raises(Unreachable, match="not come from an ampmon server"):
-        transport.send(batch(), 1)
+        transport.send(batch())
 
 
 def test_token_file_is_read_at_each_attempt(tmp_path: Path) -> None:
@@ -299,15 +299,15 @@ def test_token_file_is_read_at_each_attempt(tmp_path: Path) -> None:
     with RecordingServer(token="second") as server:
         transport = HttpTransport(server.url, token_file=token_file)
         with pytest.raises(Unreachable, match="there is no token"):
-            transport.send(batch(), 1)
+            transport.send(batch())
         token_file.write_text("first\n")
         with pytest.raises(Unreachable, match="does not know the token"):
-            transport.send(batch(), 1)
+            transport.send(batch())
         token_file.write_text("second\n")
-        assert transport.send(batch(), 1).acked == {"": 0}
+        assert transport.send(batch()).acked == {"": 0}
         token_file.write_text("first\n")
         with pytest.raises(Unreachable, match="does not know the token"):
-            transport.send(batch(), 1)
+            transport.send(batch())
         transport.close()
     assert [request.get("Authorization") for request in server.requests] == ["Bearer second"]
 
@@ -319,7 +319,7 @@ def test_token_is_in_no_error(server: RecordingServer, token: str) -> None:
     for url in (server.url, server.url, "http://127.0.0.1:9", "http://no such host"):
         transport = HttpTransport(url, token=token)
         with pytest.raises(TransportError) as error:
-            transport.send(batch(), 1)
+            transport.send(batch())
         seen: BaseException | None = error.value
         while seen is not None:
             assert "heim" not in f"{seen!r}"

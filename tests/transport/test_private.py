@@ -79,7 +79,7 @@ def test_a_planted_token_is_nobody_s(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="chmod go-w"):
         Keys.load(tmp_path)
     with pytest.raises(Unreachable, match="chmod go-w"):
-        HttpTransport(DEFAULT_URL, token_file=token).send(b"", 0)
+        HttpTransport(DEFAULT_URL, token_file=token).send(b"")
     with (
         pytest.raises(ClientError, match="chmod go-w"),
         answering(url="http://127.0.0.1:9", data_dir=tmp_path),

@@ -88,7 +88,7 @@ def ask_all(url: str, folder: Path) -> list[str]:
     said = []
     transport = HttpTransport(url, token_file=folder / "token")
     with pytest.raises(Unreachable) as kept:
-        transport.send(b"records that are nobody else's", 1)
+        transport.send(b"records that are nobody else's")
     said.append(str(kept.value))
     with ApiClient(url, TOKEN) as server, pytest.raises(ClientError) as unanswered:
         server.post("/login-links", {"secret": "body"})
@@ -154,7 +154,7 @@ def sent(url: str, token_file: Path) -> int:
     trainer = Trainer()
     transport = HttpTransport(url, token_file=token_file)
     try:
-        ack = transport.send(wire.encode(trainer.batch(trainer.updates(3))), 3)
+        ack = transport.send(wire.encode(trainer.batch(trainer.updates(3))))
     finally:
         transport.close()
     return ack.acked["scaler"] + 1
@@ -249,7 +249,7 @@ def test_the_question_is_what_was_dialled() -> None:
         port = url.rpartition(":")[2]
         transport = HttpTransport(f"http://localhost:{port}/base", token=TOKEN)
         with contextlib.suppress(Unreachable):
-            transport.send(b"", 0)
+            transport.send(b"")
     target = heard[0].split()[1].decode()
     assert urlsplit(target).path == "/base/api/v1/proof"
     assert parse_qs(urlsplit(target).query)["address"] == [f"127.0.0.1:{port}"]
@@ -266,7 +266,7 @@ def test_a_server_is_reached_by_an_ipv6_address() -> None:
 
     with stranger(answer, "::1") as (url, heard):
         transport = HttpTransport(url, token=TOKEN)
-        assert transport.send(b"a batch", 1).version == 1
+        assert transport.send(b"a batch").version == 1
         transport.close()
     port = url.rpartition(":")[2]
     assert b"&address=%5B%3A%3A1%5D%3A" + port.encode() in heard[0]

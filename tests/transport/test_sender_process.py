@@ -365,9 +365,9 @@ def test_server_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
     """While one destination hangs, another gets its records."""
 
     class Hanging(MemoryTransport):
-        def send(self, batch: bytes, records: int) -> wire.Ack:
+        def send(self, batch: bytes) -> wire.Ack:
             released.wait(DEADLINE_S)
-            return super().send(batch, records)
+            return super().send(batch)
 
     released = threading.Event()
     transports = {"http://hangs": Hanging(), "http://works": MemoryTransport()}
@@ -458,10 +458,10 @@ class Choosy(MemoryTransport):
         super().__init__()
         self.watched, self._rejected = False, rejected
 
-    def send(self, batch: bytes, records: int) -> wire.Ack:
+    def send(self, batch: bytes) -> wire.Ack:
         if decode_batch(batch).attempt_id == self._rejected:
             raise Refused("there is no such run", 404)
-        return super().send(batch, records)
+        return super().send(batch)
 
 
 @pytest.mark.parametrize("beside", ["silent", "without header", "rejected"])

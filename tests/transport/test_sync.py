@@ -347,10 +347,10 @@ def test_of_a_process_that_goes_on_writing_it_sends_what_is_there(tmp_path: Path
     living, ended = (Attempt(tmp_path, mode="offline") for _ in range(2))
 
     class Slow(MemoryTransport):
-        def send(self, batch: bytes, records: int) -> wire.Ack:
+        def send(self, batch: bytes) -> wire.Ack:
             if living.seq < 100:
                 living.events(1)
-            return super().send(batch, records)
+            return super().send(batch)
 
     server = Slow()
     living.events(3)

@@ -113,12 +113,12 @@ def test_a_socks_proxy_of_all_programs_is_not_used(
     with RecordingServer(pair=authority.issue("127.0.0.1")) as server:
         url = f"https://127.0.0.1:{server.port}"
         transport = HttpTransport(url, token="a-token", route=route_to(url))
-        transport.send(batch(), 1)
+        transport.send(batch())
         transport.close()
         with ApiClient(url, "a-token") as client, pytest.raises(RequestRefused):
             client.get("/runs")
     with pytest.raises(Unreachable, match="without the SOCKS proxy of ALL_PROXY"):
-        transport.send(batch(), 1)
+        transport.send(batch())
     with (
         ApiClient(url, "a-token") as client,
         pytest.raises(ClientError, match="without the SOCKS proxy of ALL_PROXY"),
@@ -135,8 +135,8 @@ def test_both_clients_use_the_tunnel(
     with ConnectProxy({f"{NAME}:8267": server.port}, pair) as proxy:
         named = f"{'https' if over_tls else 'http'}://me:p%40ss@{proxy.netloc}/"
         transport = HttpTransport(URL, token="a-token", route=Route(named))
-        transport.send(batch(), 1)
-        transport.send(batch(2), 2)
+        transport.send(batch())
+        transport.send(batch(2))
         transport.close()
         monkeypatch.setenv("HTTPS_PROXY", named)
         with ApiClient(URL, "a-token") as client, pytest.raises(RequestRefused) as refused:
@@ -155,11 +155,11 @@ def test_a_connection_that_was_closed_is_tunnelled_again(
     transport = HttpTransport(URL, token="a-token", route=Route(proxy.netloc))
     server.planned.append((503, {"Connection": "close"}))
     with pytest.raises(Unreachable, match="503"):
-        transport.send(batch(), 1)
+        transport.send(batch())
     server.planned.append((0, {}))
     with pytest.raises(Unreachable, match="through the proxy"):
-        transport.send(batch(), 1)
-    transport.send(batch(), 1)
+        transport.send(batch())
+    transport.send(batch())
     transport.close()
     assert [method for method, *_ in proxy.requests] == ["CONNECT"] * 3
 
@@ -186,7 +186,7 @@ def test_a_proxy_that_does_not_work_is_named(
         named, why = (each.replace("{netloc}", proxy.netloc) for each in (named, why))
         transport = HttpTransport(URL, token="a-token", route=Route(named))
         with pytest.raises(Unreachable) as unreachable:
-            transport.send(batch(), 1)
+            transport.send(batch())
         monkeypatch.setenv("HTTPS_PROXY", named)
         with pytest.raises(ClientError) as failed, ApiClient(URL, "a-token") as client:
             client.get("/runs")
@@ -204,7 +204,7 @@ def test_a_stranger_behind_the_tunnel_gets_nothing(
             "https://other.example", token="a-token", route=Route(proxy.netloc)
         )
         with pytest.raises(Unreachable, match="the TLS certificate"):
-            transport.send(batch(), 1)
+            transport.send(batch())
     assert server.requests == []
 
 
@@ -218,7 +218,7 @@ def test_a_tunnel_has_the_time_limit_of_a_request(
         named = f"{'https' if over_tls else 'http'}://{proxy.netloc}"
         transport = HttpTransport(URL, token="a-token", route=Route(named), total_timeout_s=0.3)
         with pytest.raises(Unreachable, match="timed out"):
-            transport.send(batch(), 1)
+            transport.send(batch())
 
 
 def test_a_new_run_brings_its_route_to_a_sender_at_work(

@@ -26,7 +26,7 @@ def send(url: str, token: str, batches: Iterable[wire.Batch]) -> int:
     transport, records = HttpTransport(url, token=token, route=route_to(url)), 0
     try:
         for batch in batches:
-            transport.send(wire.encode(batch), len(batch.records))
+            transport.send(wire.encode(batch))
             records += len(batch.records)
     finally:
         transport.close()
