@@ -52,10 +52,10 @@ def test_an_sqlite_that_is_too_old_is_refused(
     used: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server names the version of SQLite that it found and the one that it needs."""
-    monkeypatch.setattr("sqlite3.sqlite_version", "3.24.0")
-    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 24, 0))
+    monkeypatch.setattr("sqlite3.sqlite_version", "3.31.1")
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 31, 1))
 
-    with pytest.raises(Unusable, match=r"^SQLite 3\.24\.0 .* is 3\.25 or newer"):
+    with pytest.raises(Unusable, match=r"^SQLite 3\.31\.1 .* is 3\.33 or newer"):
         Store.open(used)
 
 

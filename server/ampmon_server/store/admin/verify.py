@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, Row, case, delete, func, select, text
+from sqlalchemy import Connection, Engine, Row, delete, func, select, text
 
 from ampmon_server.model.words import plural
 from ampmon_server.settings import Settings
@@ -162,7 +162,7 @@ def _of_types(connection: Connection, run_id: bytes) -> Iterator[Defect]:
     for table in (runs, *DATA) if connection.dialect.name == "sqlite" else ():
         known = {column.name: _TYPES[column.type.python_type] for column in table.c}
         counts = [
-            func.count(case((func.typeof(table.c[name]).not_in([kind, "null"]), 1)))
+            func.count().filter(func.typeof(table.c[name]).not_in([kind, "null"]))
             for name, kind in known.items()
         ]
         (found,) = connection.execute(select(*counts).where(table.c.run_id == run_id))

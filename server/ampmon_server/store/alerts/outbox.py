@@ -12,8 +12,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
-    and_,
-    case,
     delete,
     exists,
     func,
@@ -289,9 +287,7 @@ def target_states(connection: Connection) -> dict[str, TargetState]:
     """Return the state of each target that had a message within the last `KEPT_US`."""
     table, now = messages.c, now_us()
     waiting = func.count(table.due)
-    # Not FILTER, which SQLite has since 3.30 only.
-    is_late = and_(or_(table.due <= now, table.trouble.is_not(None)), ~_muted(now))
-    late = func.count(case((is_late, table.due)))
+    late = waiting.filter(or_(table.due <= now, table.trouble.is_not(None)), ~_muted(now))
     sent = func.max(table.sent)
     counted = connection.execute(
         select(table.target, waiting.label("waiting"), late.label("late"), sent.label("sent"))
