@@ -221,8 +221,9 @@ $(VENV)/torch-%/.installed: | $(VENV)/.dev
 	@$(@D)/bin/python $(INSTALL) 'torch==$*'
 	@touch $@
 
-$(VENV)/lowest/.installed: pyproject.toml | $(VENV)/.dev
-	@echo "Installing the lowest versions of what ampmon depends on into $(@D)."
-	$(call above,$(VENV),$(@D))
-	@$(@D)/bin/python $(INSTALL) $$($(BIN)/python -m campaigns.lowest)
+$(VENV)/lowest/.installed: pyproject.toml $(OLDEST_TORCH)/.installed
+	@echo "Installing the lowest versions of what ampmon depends on into $(@D); this takes some minutes."
+	$(call above,$(OLDEST_TORCH),$(@D))
+	@$(BIN)/python -m campaigns.lowest > $(@D)/lowest.txt
+	@$(@D)/bin/python $(INSTALL) --constraint $(@D)/lowest.txt --editable '.[dev]'
 	@touch $@

@@ -1,4 +1,4 @@
-"""Prints the lowest allowed versions of what the product depends on, which `make test-lowest` installs."""
+"""Prints the lowest allowed versions of what the product depends on, as constraints for pip: see `make test-lowest`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ def lowest(project: Path) -> list[str]:
 
 def _at_its_bound(requirement: Requirement) -> str:
     bound = next(part.version for part in requirement.specifier if part.operator == ">=")
-    extras = f"[{','.join(requirement.extras)}]" if requirement.extras else ""
-    return f"{requirement.name}{extras}=={bound}"
+    return f"{requirement.name}=={bound}"
 
 
 if __name__ == "__main__":

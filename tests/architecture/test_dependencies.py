@@ -128,8 +128,8 @@ def test_every_dependency_of_the_product_has_a_lower_bound() -> None:
     """`make test-lowest` can install what the product depends on at its lower bounds, torch included."""
     lowest_ones = dict(each.split("==") for each in lowest(ROOT / "pyproject.toml"))
 
-    assert {lowest_ones["torch"], lowest_ones["fastapi"]} == {"2.4", "0.141"}
-    assert "psycopg[binary]" in lowest_ones
+    wanted = {"torch": "2.4", "numpy": "1.26", "fastapi": "0.141", "psycopg": "3.2.1"}
+    assert lowest_ones.items() >= wanted.items()
 
 
 def test_internals_are_bounded() -> None:
