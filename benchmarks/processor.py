@@ -27,9 +27,9 @@ def _running() -> list[int]:
     return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal()]
 
 
-def _fields(process: int) -> list[str]:
+def _fields(process: int) -> list[bytes]:
     try:
-        stat = Path(f"/proc/{process}/stat").read_text()
+        stat = Path(f"/proc/{process}/stat").read_bytes()  # a name need not be text
     except OSError:  # it has ended meanwhile
-        return ["", "0"]
-    return stat.rpartition(")")[2].split()
+        return [b"", b"0"]
+    return stat.rpartition(b")")[2].split()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import peers, peers_gradients, report
+from benchmarks import peers, peers_gradients, processor, report
 from benchmarks.paired import Ratio
 
 
@@ -45,3 +48,16 @@ def test_a_result_is_the_same_bytes_each_time_and_never_large(tmp_path: Path) ->
     ):
         report.write(tmp_path / "c", "# Result\n", many)
     assert sorted(each.name for each in tmp_path.glob("c*")) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_processor_time_is_counted_beside_any_name_of_a_process() -> None:
+    """A process whose name the system cut within a character does not end the count."""
+    work = r"open('/proc/self/comm', 'wb').write(b'caf\xc3'); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as named:
+        assert named.stdout is not None
+        named.stdout.readline()
+        assert processor.seconds(os.getpid()) is not None
+        named.communicate(b"\n")
