@@ -1,4 +1,4 @@
-"""Names the code that is measured or tested, as git knows it. Loads nothing of it."""
+"""Names the measured or tested code by its commit, without importing it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ PRODUCT = (":/ampmon", ":/server")
 
 
 def newest(*paths: str, digits: str = "auto") -> str:
-    """The last commit of these paths, with a plus if they have uncommitted changes. "unknown" without git."""
+    """The last commit of these paths, with a plus if files of it were changed since. "unknown" without git."""
     try:
-        changed = git("status", "--porcelain", "--", *paths)
+        changed = git("status", "--porcelain", "-uno", "--", *paths)
         found = git("-c", f"core.abbrev={digits}", "log", "-1", "--format=%h", "--", *paths)
     except (OSError, subprocess.SubprocessError):
         return "unknown"

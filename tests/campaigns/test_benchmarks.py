@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import peers, peers_gradients, processor, report
+from benchmarks import commits, peers, peers_gradients, processor, report
 from benchmarks.paired import Ratio
 
 
@@ -61,3 +61,21 @@ def test_processor_time_is_counted_beside_any_name_of_a_process() -> None:
         named.stdout.readline()
         assert processor.seconds(os.getpid()) is not None
         named.communicate(b"\n")
+
+
+def test_a_commit_has_a_plus_only_if_its_files_were_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log file beside the code adds no plus, so a resumed campaign finds its results. A changed file adds one."""
+    monkeypatch.setattr(commits, "__file__", str(tmp_path / "commits.py"))
+    assert commits.newest(":/") == "unknown"
+    (tmp_path / "code").write_text("1")
+    commits.git("init", "--quiet")
+    commits.git("add", "code")
+    who = ("-c", "user.name=ada", "-c", "user.email=ada@localhost")
+    commits.git(*who, "commit", "--quiet", "--message", "Begin")
+    (tmp_path / "gpu.log").write_text("began")
+    commit = commits.newest(":/", digits="12")
+    assert commit == commits.git("rev-parse", "--short=12", "HEAD")
+    (tmp_path / "code").write_text("2")
+    assert commits.newest(":/", digits="12") == f"{commit}+"
