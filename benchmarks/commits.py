@@ -20,7 +20,7 @@ def newest(*paths: str, digits: str = "auto") -> str:
 
 
 def git(*arguments: str) -> str:
-    """What git prints, asked in this folder. Raises SubprocessError if it fails."""
+    """Return what git prints in this folder. Raises SubprocessError if it fails."""
     here = Path(__file__).parent
     return subprocess.check_output(
         ["git", *arguments], cwd=here, stderr=subprocess.DEVNULL, text=True

@@ -47,7 +47,7 @@ def missing(peer: str) -> str | None:
 
 
 def tried(peer: str | None, work: Callable[[], T]) -> tuple[T | None, str | None]:
-    """The result of a tool's work, and why there is none.
+    """Return the result of a tool's work, or why there is none.
 
     Another version of a peer may raise anything. Without a ``peer`` the tool is ampmon itself, whose errors are raised.
     """

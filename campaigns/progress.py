@@ -1,4 +1,4 @@
-"""Where a long campaign keeps how far it is, and how it shows it."""
+"""Keeps and shows the progress of a long campaign."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def kept(parser: argparse.ArgumentParser, name: str) -> None:
         "--folder",
         type=lambda folder: Path(folder).absolute(),  # its processes work elsewhere
         default=Path(tempfile.gettempdir(), f"ampmon-{name}"),
-        help="where it keeps how far it is (%(default)s)",
+        help="where it keeps its progress (%(default)s)",
     )
 
 

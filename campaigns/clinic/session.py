@@ -152,8 +152,11 @@ class Session:
         run_id = self._trained[patient.training].run_id
         if patient.ends == "hung":
             self._show("waiting until the one that hangs counts as silent")
-            status = f"/runs/{run_id}"
-            wait_for(lambda: server.get(status)["status"] == "silent", "silence", SILENT_WITHIN_S)
+            wait_for(
+                lambda: server.get(f"/runs/{run_id}")["status"] == "silent",
+                f"for {run_id} to fall silent",
+                SILENT_WITHIN_S,
+            )
         return verdict(patient, run_id, server.get(f"/runs/{run_id}/diagnosis"))
 
     def _cures(self, orders: Sequence[_Order], server: ThreadedServer) -> list[Cure]:

@@ -153,7 +153,7 @@ class Machine(RuleBasedStateMachine):
     # -- the sender -------------------------------------------------------------------------------------------------
 
     def transport(self) -> Witness:
-        """A new connection, of which it is noted what was acknowledged."""
+        """A new connection that notes which records were acknowledged."""
 
         def note(sent: wire.Batch, ack: wire.Ack) -> None:
             for record in sent.records:
