@@ -221,9 +221,10 @@ $(VENV)/torch-%/.installed: | $(VENV)/.dev
 	@$(@D)/bin/python $(INSTALL) 'torch==$*'
 	@touch $@
 
+# httpx is what the test client of the lowest Starlette asks for.
 $(VENV)/lowest/.installed: pyproject.toml $(OLDEST_TORCH)/.installed
 	@echo "Installing the lowest versions of what ampmon depends on into $(@D); this takes some minutes."
 	$(call above,$(OLDEST_TORCH),$(@D))
 	@$(BIN)/python -m campaigns.lowest > $(@D)/lowest.txt
-	@$(@D)/bin/python $(INSTALL) --constraint $(@D)/lowest.txt --editable '.[dev]'
+	@$(@D)/bin/python $(INSTALL) --constraint $(@D)/lowest.txt --editable '.[dev]' httpx
 	@touch $@
