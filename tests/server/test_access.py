@@ -392,7 +392,6 @@ def test_a_cookie_says_whose_it_is(tmp_path: Path) -> None:
 
     assert keys.holder("cookie", f"{expiry}.{holder}.{signature}", now=1001.0) == holder
     assert keys.holder("cookie", keys.sign("cookie", now=1000.0), now=1001.0) == OWN
-    assert keys.sign("cookie", now=1000.0).count(".") == 1
     assert [keys.holder("cookie", each, now=1001.0) for each in forged] == [None] * len(forged)
 
 

@@ -379,6 +379,21 @@ def test_a_page_may_hold_its_session_itself(stranger: TestClient, client: TestCl
     assert stranger.get("/api/v1/runs").status_code == 401
 
 
+def test_what_was_used_or_signed_out_has_no_other_spelling(
+    stranger: TestClient, client: TestClient
+) -> None:
+    """A used code and a signed-out session stay void when they are written with or without the name of their token."""
+    code = new_code(client)
+    session = sign_in(stranger, code, memory=True).json()["session"]
+    stranger.post("/logout", headers={"Authorization": f"Bearer {session}"})
+    for given in (code, session):
+        expiry, *_, signature = given.split(".")
+        for key in (f"{expiry}.{signature}", f"{expiry}.{OWN_TOKEN}.{signature}"):
+            known = {"Authorization": f"Bearer {key}"}
+            assert sign_in(stranger, key).status_code == 401
+            assert stranger.get("/api/v1/runs", headers=known).status_code == 401
+
+
 @pytest.mark.parametrize("origin", [None, "null", "http://evil.example", "http://127.0.0.1:9999"])
 def test_no_other_site_signs_in(
     stranger: TestClient, client: TestClient, origin: str | None
@@ -528,7 +543,7 @@ def test_a_cookie_outlives_the_server_and_not_its_time(tmp_path: Path) -> None:
     again, other = Keys.load(tmp_path / "one"), Keys.load(tmp_path / "two")
     cookie = keys.sign("cookie", now=1000.0)
     later = f"9{cookie}"
-    of_before = f"2000.{keys._signature('cookie', OWN_TOKEN, '2000')}"
+    of_before = f"2000.{OWN_TOKEN}.{keys._signature('cookie', OWN_TOKEN, '2000')}"
 
     assert again.holder("cookie", of_before, now=1000.0)
     assert again.holder("cookie", cookie, now=1000.0 + SECONDS["cookie"] - 2)

@@ -83,13 +83,12 @@ class Keys:
         """
         end = int((time.time() if now is None else now) + (seconds or SECONDS[kind]))
         expiry = f"{end}-{secrets.token_hex(_NONCE_BYTES)}"  # unique, so it can be revoked alone
-        holder = [] if token_id == OWN else [token_id]
-        return ".".join([expiry, *holder, self._signature(kind, token_id, expiry)])
+        return f"{expiry}.{token_id}.{self._signature(kind, token_id, expiry)}"
 
     def holder(self, kind: Signed, given: str, now: float | None = None) -> str | None:
         """The id of the token that it was signed for; None if not by this server, or if it has expired."""
-        expiry, *holder, signature = given.split(".") if given.count(".") in {1, 2} else ("", "")
-        token_id = holder[0] if holder else OWN
+        # Of one spelling only: what was revoked is known by its text.
+        expiry, token_id, signature = given.split(".") if given.count(".") == 2 else ("", "", "")
         expected = self._signature(kind, token_id, expiry)
         if not hmac.compare_digest(signature.encode(), expected.encode()):
             return None
@@ -98,9 +97,7 @@ class Keys:
         return token_id if end > (time.time() if now is None else now) else None
 
     def _signature(self, kind: Signed, token_id: str, expiry: str) -> str:
-        # Messages with and without an id never collide, whatever the expiry: their second words differ.
-        whose = "" if token_id == OWN else f" for {token_id}"
-        message = f"{kind}{whose} of {self.server_id} until {expiry}"
+        message = f"{kind} for {token_id} of {self.server_id} until {expiry}"
         return hmac.new(self.token.encode(), message.encode(), hashlib.sha256).hexdigest()
 
 
