@@ -10,7 +10,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, Row, delete, insert, or_, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from ampmon.transport.proof import ID_LENGTH, id_of
 from ampmon_server.store.engine.engine import Calls, reads, writes
@@ -145,8 +156,10 @@ def revoke_session(connection: Connection, digest: bytes, expires: int, now: int
     table = revoked_sessions
     connection.execute(delete(table).where(table.c.expires <= now))
     added = connection.execute(_REVOKE, {"digest": digest, "expires": expires}).rowcount
-    beyond = select(table.c.digest).order_by(table.c.expires.desc()).offset(REVOKED_MAX)
-    connection.execute(delete(table).where(table.c.digest.in_(beyond)))
+    beyond = (connection.scalar(select(func.count()).select_from(table)) or 0) - REVOKED_MAX
+    if beyond > 0:
+        first = select(table.c.digest).order_by(table.c.expires).limit(beyond)
+        connection.execute(delete(table).where(table.c.digest.in_(first)))
     return added == 1
 
 
