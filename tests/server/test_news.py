@@ -14,10 +14,12 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import event, make_url
+from starlette.testclient import TestClient
 
 from ampmon import wire
 from ampmon_server.background.bus import Bus
 from ampmon_server.background.follower import BusFollower
+from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 from ampmon_server.store import Advance, Edit, Store
 from batches import Trainer
@@ -202,6 +204,34 @@ def test_a_server_that_stops_asks_nothing(pair: Pair) -> None:
     near.following()
     near.following = None
     assert asked == []
+
+
+@on_postgresql
+def test_an_app_that_stops_leaves_no_connection(postgres: Postgres, settings: Settings) -> None:
+    """An app that stops while its follower waits for the database closes that connection too."""
+    name = make_url(settings.database_url).database
+    connections = f"FROM pg_stat_activity WHERE datname = '{name}'"
+    locking = postgres.connect(str(name))
+    bus: Bus | None = None
+
+    def unlock() -> None:
+        wait_for(lambda: bus is not None and bus.closed)
+        locking.close()
+
+    unlocking = threading.Thread(target=unlock)
+    with TestClient(create_app(settings)) as client:
+        assert client.portal is not None
+        bus = client.app.state.service.bus  # type: ignore[attr-defined]
+        locking.execute("BEGIN; LOCK TABLE runs")
+        client.portal.call(bus.listen)
+        wait_for(
+            lambda: postgres.execute(
+                f"SELECT 1 {connections} AND query ~ 'changed' AND wait_event_type = 'Lock'"
+            )
+        )
+        unlocking.start()
+    unlocking.join()
+    wait_for(lambda: not postgres.execute(f"SELECT query {connections}"))
 
 
 @on_postgresql

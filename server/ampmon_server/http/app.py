@@ -70,6 +70,8 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
                 task.cancel()
             opened.bus.close()
             if service is None:
+                # The threads of the tasks above go on: they use the database.
+                await asyncio.get_running_loop().shutdown_default_executor()
                 opened.close()
 
     app = FastAPI(
