@@ -212,23 +212,14 @@ def test_an_app_that_stops_leaves_no_connection(postgres: Postgres, settings: Se
     name = make_url(settings.database_url).database
     connections = f"FROM pg_stat_activity WHERE datname = '{name}'"
     locking = postgres.connect(str(name))
-    bus: Bus | None = None
-
-    def unlock() -> None:
-        wait_for(lambda: bus is not None and bus.closed)
-        locking.close()
-
-    unlocking = threading.Thread(target=unlock)
     with TestClient(create_app(settings)) as client:
         assert client.portal is not None
-        bus = client.app.state.service.bus  # type: ignore[attr-defined]
+        bus: Bus = client.app.state.service.bus  # type: ignore[attr-defined]
         locking.execute("BEGIN; LOCK TABLE runs")
         client.portal.call(bus.listen)
-        wait_for(
-            lambda: postgres.execute(
-                f"SELECT 1 {connections} AND query ~ 'changed' AND wait_event_type = 'Lock'"
-            )
-        )
+        waiting = f"SELECT 1 {connections} AND query ~ 'changed' AND wait_event_type = 'Lock'"
+        wait_for(lambda: postgres.execute(waiting))
+        unlocking = threading.Thread(target=lambda: (wait_for(lambda: bus.closed), locking.close()))
         unlocking.start()
     unlocking.join()
     wait_for(lambda: not postgres.execute(f"SELECT query {connections}"))
