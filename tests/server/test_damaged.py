@@ -445,6 +445,21 @@ def test_a_damaged_run_keeps_no_other_from_being_stored(store: Store, damage_: s
     assert store.run(BEFORE)[0].updates == 2
 
 
+def test_a_run_with_a_damaged_owner_can_be_deleted(settings: Settings, store: Store) -> None:
+    """The server's own token deletes a run even if its owner cannot be read."""
+    trainer = Trainer(HIT)
+    store.ingest(trainer.batch(trainer.updates(3)))
+    with engine.writing(store._engine) as connection:
+        connection.execute(text("UPDATE runs SET owner = CAST(x'ff' AS TEXT)"))
+    store.close()
+    app = create_app(settings)
+    with TestClient(app, base_url=URL, raise_server_exceptions=False) as client:
+        client.headers["Authorization"] = f"Bearer {app.state.service.keys.token}"
+        answers = [client.delete(f"/api/v1/runs/{HIT}").status_code for _ in range(2)]
+
+    assert answers == [204, 404]
+
+
 @pytest.mark.parametrize(
     ("table", "rows"), [("update_pages", "/updates?"), ("scalar_pages", "/scalars?name=loss&")]
 )

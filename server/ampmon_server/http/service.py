@@ -175,6 +175,8 @@ OF_RUN = Depends(_seen)
 
 async def check_own(run_id: UUID, caller: CallerDependency, service: ServiceDependency) -> None:
     """Raise NotAllowed if the caller may not change a run, NotFound if the caller may not even see it."""
+    if caller.may("admin") and caller.projects is None:
+        return  # without a query, so that they can delete a run whose owner cannot be read
     run = await to_thread.run_sync(_subject, service, caller, run_id)
     if caller.may("admin") or run.owner == caller.owner:
         return
