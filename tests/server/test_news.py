@@ -207,6 +207,25 @@ def test_a_server_that_stops_asks_nothing(pair: Pair) -> None:
 
 
 @on_postgresql
+def test_a_follower_outlives_a_lack_of_threads(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower that gets no thread to ask the database with reports trouble, and goes on when it gets one."""
+    near, far = pair
+    follower, trainer = near.follower, Trainer()
+    assert follower is not None
+
+    def none_left(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(asyncio, "to_thread", none_left)
+        with near.ear():
+            wait_for(lambda: follower.trouble)
+    with near.ear() as received:
+        far.ingest(trainer.batch(trainer.updates(1)))
+        wait_for(lambda: received)
+
+
+@on_postgresql
 def test_an_app_that_stops_leaves_no_connection(postgres: Postgres, settings: Settings) -> None:
     """An app that stops while its follower waits for the database closes that connection too."""
     name = make_url(settings.database_url).database

@@ -33,21 +33,18 @@ class BusFollower:
         asked = time.time()
         while True:
             began = time.time()
-            if self._bus.listeners:
-                await asyncio.to_thread(self._deliver, round((asked - OVERLAP_S) * 1e6))
+            try:
+                if self._bus.listeners:
+                    await asyncio.to_thread(self._deliver, round((asked - OVERLAP_S) * 1e6))
+            except Exception as error:  # any kind: an uncaught error would end the task unnoticed
+                if self.trouble is None:
+                    _log.warning("Pages show updates from other server processes late: %s", error)
+                self.trouble = str(error)
             else:
-                self.trouble = None  # nobody is waiting, so past trouble no longer matters
-            if self.trouble is None:
-                asked = began
+                asked, self.trouble = began, None  # past trouble does not matter if nobody listens
             await asyncio.sleep(POLL_S)
 
     def _deliver(self, since: int) -> None:
         """Deliver the changes at or after ``since``."""
-        try:
-            for change in self._store.changes_since(since):
-                self._bus.publish(change)
-            self.trouble = None
-        except Exception as error:  # any kind: an uncaught error would end the task unnoticed
-            if self.trouble is None:
-                _log.warning("Pages show updates from other server processes late: %s", error)
-            self.trouble = str(error)
+        for change in self._store.changes_since(since):
+            self._bus.publish(change)
