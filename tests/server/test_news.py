@@ -8,7 +8,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -226,8 +227,11 @@ def test_a_follower_outlives_a_lack_of_threads(pair: Pair, monkeypatch: pytest.M
 
 
 @on_postgresql
-def test_an_app_that_stops_leaves_no_connection(postgres: Postgres, settings: Settings) -> None:
-    """An app that stops while its follower waits for the database closes that connection too."""
+def test_an_app_that_stops_leaves_no_connection(
+    postgres: Postgres, settings: Settings, tmp_path: Path
+) -> None:
+    """An app that stops while its follower and a forwarder wait for the database closes their connections too."""
+    settings = replace(settings, forward=(f"tensorboard:{tmp_path}",))
     name = make_url(settings.database_url).database
     connections = f"FROM pg_stat_activity WHERE datname = '{name}'"
     locking = postgres.connect(str(name))
@@ -236,8 +240,8 @@ def test_an_app_that_stops_leaves_no_connection(postgres: Postgres, settings: Se
         bus: Bus = client.app.state.service.bus  # type: ignore[attr-defined]
         locking.execute("BEGIN; LOCK TABLE runs")
         client.portal.call(bus.listen)
-        waiting = f"SELECT 1 {connections} AND query ~ 'changed' AND wait_event_type = 'Lock'"
-        wait_for(lambda: postgres.execute(waiting))
+        waiting = f"SELECT 1 {connections} AND wait_event_type = 'Lock'"
+        wait_for(lambda: len(postgres.execute(waiting)) == 2)
         unlocking = threading.Thread(target=lambda: (wait_for(lambda: bus.closed), locking.close()))
         unlocking.start()
     unlocking.join()

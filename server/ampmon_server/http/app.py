@@ -70,7 +70,8 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
                 task.cancel()
             opened.bus.close()
             if service is None:
-                # The threads of the tasks above go on: they use the database.
+                # A cancelled task may have a thread that still uses the database.
+                await asyncio.gather(*beside, return_exceptions=True)
                 await asyncio.get_running_loop().shutdown_default_executor()
                 opened.close()
 

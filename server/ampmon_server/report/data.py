@@ -83,9 +83,9 @@ def gather(
 
 
 def _scalers(name: str, streams: dict[str, str]) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Yield for the chart ``name`` of each of the first scalers its key, the scaler, and the query that chooses it.
+    """Yield the key, the scaler and the query of each chart called ``name``: one for each of the first scalers.
 
-    If there is one scaler, or the chart is of all scalers, yield one chart of the stream that the server chooses.
+    If there is one scaler, or the chart shows all scalers, the server chooses the stream of its only chart.
     """
     if len(streams) < 2 or name in OF_ALL_SCALERS:
         yield name, "", {}
