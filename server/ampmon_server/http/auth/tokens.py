@@ -169,7 +169,7 @@ def remember(among: dict[str, Kept], key: str, what: Kept) -> None:
     among[key] = what
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Sessions:
     """Revokes sessions and login codes. Call `revoke` from any thread, `is_revoked` from one event loop.
 
