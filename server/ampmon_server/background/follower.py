@@ -45,6 +45,5 @@ class BusFollower:
             await asyncio.sleep(POLL_S)
 
     def _deliver(self, since: int) -> None:
-        """Deliver the changes at or after ``since``."""
         for change in self._store.changes_since(since):
             self._bus.publish(change)

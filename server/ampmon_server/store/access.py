@@ -10,18 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Row,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-    text,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, text, update
 
 from ampmon.transport.proof import ID_LENGTH, id_of
 from ampmon_server.store.engine.engine import Calls, reads, writes
@@ -96,7 +85,7 @@ def revoke_token(connection: Connection, named: str, now: int) -> list[Token]:
     Tokens that were revoked earlier are left out. Raises NotFound if no token is left to revoke.
     """
     by = tokens.c.name == named
-    condition = or_(by, _called(named)) if _is_id(named) else by
+    condition = by | _called(named) if _is_id(named) else by
     rows = connection.execute(select(tokens).where(condition, tokens.c.revoked.is_(None)))
     found = [_token(row) for row in rows]
     if not found:
@@ -109,7 +98,7 @@ def revoke_token(connection: Connection, named: str, now: int) -> list[Token]:
 def mark_token_used(connection: Connection, digest: bytes, now: int) -> None:
     """Record a use of a token, unless a later use is recorded."""
     later = tokens.c.last_used >= now
-    earlier = or_(tokens.c.last_used.is_(None), ~later)
+    earlier = tokens.c.last_used.is_(None) | ~later
     connection.execute(
         update(tokens).where(tokens.c.digest == digest, earlier).values(last_used=now)
     )
