@@ -259,7 +259,7 @@ class BatchWriter:
     def _is_lowest(self, scaler: Scaler, stream: StreamSource, samples: int = 0) -> bool:
         """Whether no lower rank has the scaler in this attempt or later, with ``samples`` samples at least."""
         lower = (each for each in scaler.sources if each.rank < stream.rank)
-        present = (each for each in lower if each.attempt >= self.attempt.number)
+        present = (each for each in lower if each.newest_attempt >= self.attempt.number)
         return all(each.sampled < samples for each in present)
 
     def _scalars(

@@ -31,7 +31,7 @@ STREAMS_MAX = 16_384
 """The most streams of a run, on all ranks. A list of runs shows all of them."""
 
 _STREAMS = select(streams).where(streams.c.run_id == bindparam("of")).order_by(streams.c.stream)
-_CHANGING = ("layout", "updates", "sampled", "first_step", "last_step", "attempt")
+_CHANGING = ("layout", "updates", "sampled", "first_step", "last_step", "newest_attempt")
 _SAVING = (
     update(streams).where(of_stream(streams)).values({name: bindparam(name) for name in _CHANGING})
 )
@@ -226,10 +226,10 @@ class Roster:
         state = self._state
         for header in new:
             stream = self.mine(header.stream)
-            is_later = self._attempt.number > stream.attempt
+            is_later = self._attempt.number > stream.newest_attempt
             is_sharded = header.layout == "sharded" != stream.layout
             if is_later:
-                stream.attempt = self._attempt.number
+                stream.newest_attempt = self._attempt.number
             if is_sharded:
                 # It stays so, although the samples of its other attempts are replicated.
                 stream.layout = header.layout

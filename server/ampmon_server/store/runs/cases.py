@@ -183,7 +183,7 @@ _POLICY = select(
 def policy_of(connection: Connection, scaler: Scaler) -> ScalePolicy:
     """Return the scale policy that the newest attempt of a scaler reported."""
     first = min(scaler.sources, key=attrgetter("number"))
-    wanted = {**first.bound, "attempt": first.attempt}
+    wanted = {**first.bound, "attempt": first.newest_attempt}
     ((kind, device, layout, settings),) = fetch(connection, _POLICY, wanted)
     return ScalePolicy(
         scaler_type=kind, device=device, layout=layout, **_finite(decode_object(settings))

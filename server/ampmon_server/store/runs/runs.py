@@ -126,7 +126,7 @@ _STREAMS = (
         # A stream that was never sharded has one layout, so its headers are not read.
         (headers.c.run_id == streams.c.run_id)
         & (headers.c.stream == streams.c.stream)
-        & (headers.c.attempt == streams.c.attempt)
+        & (headers.c.attempt == streams.c.newest_attempt)
         & (streams.c.layout == "sharded"),
     )
     .where(streams.c.run_id.in_(bindparam("of", expanding=True)), streams.c.scaler != "")

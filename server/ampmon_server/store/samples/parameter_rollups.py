@@ -337,7 +337,9 @@ class Sizes(NamedTuple):
 
 def sizes(connection: Connection, source: StreamSource) -> Sizes:
     """The sizes in the header of the newest attempt."""
-    parameters, sample = packed_headers(connection, source, [source.attempt])[source.attempt]
+    parameters, sample = packed_headers(connection, source, [source.newest_attempt])[
+        source.newest_attempt
+    ]
     return Sizes({each.name: each.numel for each in unpack_parameters(parameters)}, sample)
 
 

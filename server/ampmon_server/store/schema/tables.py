@@ -198,7 +198,7 @@ streams = of_run(
     # The first steps whose rows and samples are still kept. Earlier ones are rolled up and pruned.
     *map(count, ("rows_from", "samples_from")),
     # The newest attempt that has a header of it.
-    count("attempt"),
+    count("newest_attempt"),
 )
 
 # What a scaler reported about itself in each attempt: a resumed one may have other parameters.

@@ -104,7 +104,7 @@ class StreamSource:
     """A stream. The first fields are the columns of `tables.streams`, in their order.
 
     ``overlaid``: the run has several attempts, so rows may be superseded.
-    ``layout`` is "sharded" if it was so in any attempt, and ``attempt`` the newest with a header of the stream. Rows
+    ``layout`` is "sharded" if it was so in any attempt. ``newest_attempt`` is the newest with a header of it. Rows
     before step ``rows_from`` and samples before ``samples_from`` are held only as rolled-up cells. Rows after step
     ``counts_to`` are left out, because the run went back and has not come that far again. Ingest sets ``header``, that
     of the attempt.
@@ -121,7 +121,7 @@ class StreamSource:
     last_step: int | None
     rows_from: int = 0
     samples_from: int = 0
-    attempt: int = 0
+    newest_attempt: int = 0
     overlaid: bool = True
     counts_to: int = INTEGER_MAX
     header: Header = NO_HEADER
