@@ -233,7 +233,8 @@ def test_an_app_that_stops_leaves_no_connection(
     """An app that stops while its follower and a forwarder wait for the database closes their connections too."""
     settings = replace(settings, forward=(f"tensorboard:{tmp_path}",))
     name = make_url(settings.database_url).database
-    connections = f"FROM pg_stat_activity WHERE datname = '{name}'"
+    ((began,),) = postgres.execute("SELECT clock_timestamp()")  # databases are used again
+    connections = f"FROM pg_stat_activity WHERE datname = '{name}' AND backend_start > '{began}'"
     locking = postgres.connect(str(name))
     with TestClient(create_app(settings)) as client:
         assert client.portal is not None
