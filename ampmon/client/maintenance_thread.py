@@ -61,7 +61,8 @@ class MaintenanceThread:
         self._deadline = deadline
         self._finishing.set()
         self._wake.set()
-        self._thread.join(max(deadline - time.monotonic(), _PATIENCE_S))
+        # At the deadline it still has to say what is not sent.
+        self._thread.join(max(deadline - time.monotonic(), 0.0) + _PATIENCE_S)
 
     def _run(self) -> None:
         looked_s = -EVERY_S
